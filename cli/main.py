@@ -21,9 +21,11 @@ from planner.cli.measured import calibrate, profile, profiles, trace
 from planner.cli.options import INPUT, NO_FILES, OUTPUT, READ, SOLVER, WRITTEN, refuse_unknown_variables
 from planner.cli.output import refuse_overwriting
 from planner.cli.plans import check, diff, emit, execute, explain, init, report, schema, show, solve
+from planner.cli.plans.check_engine import ENGINE
 from planner.cli.rl import rl
 from planner.cli.what_if import cache as prefix_cache
 from planner.cli.what_if import estimate, faults, simulate, sweep
+from planner.cli.what_if.sweep_options import GATE
 from planner.errors import PlannerError, did_you_mean
 
 EXIT_USAGE, EXIT_BUG, EXIT_INTERRUPTED, EXIT_PIPE = 2, 4, 130, 141
@@ -94,7 +96,7 @@ def _refuse_overwriting(ctx: Any) -> None:  # noqa: ANN401 - parser types differ
 
 
 def _place_of_section(heading: str) -> int:
-    order = ("Arguments", INPUT, SOLVER, sweep.GATE, check.ENGINE, OUTPUT)
+    order = ("Arguments", INPUT, SOLVER, GATE, ENGINE, OUTPUT)
     return order.index(heading) if heading in order else len(order)
 
 

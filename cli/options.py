@@ -8,6 +8,7 @@ import typer
 
 from planner.documents.units import FRACTION, TIME_S, parse_quantity
 from planner.errors import PlannerError, did_you_mean
+from planner.progress import MAX_SEED
 
 INPUT, SOLVER, OUTPUT = "Input", "Solver", "Output"
 
@@ -23,6 +24,7 @@ READ = frozenset(("--calibration", "--faults", "--measured", "--operation", "--p
 NO_FILES = frozenset(("KIND", "NAME", "[FIELD]", "ACCELERATOR", "URL...", "problem|plan|sweep", "bash|zsh|fish"))
 """What the help calls arguments that are no files."""
 
+PlanFile = Annotated[str, typer.Argument(metavar="PLAN", help="A plan; `-` is stdin.")]
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON document with a `schema` field.", rich_help_panel=OUTPUT)
 ]
@@ -37,6 +39,26 @@ Verbose = Annotated[
 Perfetto = Annotated[
     str | None,
     typer.Option("--perfetto", metavar="FILE", help="Trace for ui.perfetto.dev, as JSON.", rich_help_panel=OUTPUT),
+]
+TimeLimit = Annotated[
+    str | None,
+    typer.Option(envvar="PLANNER_TIME_LIMIT", metavar="TIME", help="Such as 30s.", rich_help_panel=SOLVER),
+]
+Gap = Annotated[
+    str | None,
+    typer.Option(envvar="PLANNER_GAP", metavar="PERCENT", help="Stop this near the bound.", rich_help_panel=SOLVER),
+]
+Seed = Annotated[
+    int | None,
+    typer.Option(envvar="PLANNER_SEED", min=0, max=MAX_SEED, help="In place of the file's.", rich_help_panel=SOLVER),
+]
+Threads = Annotated[
+    int | None,
+    typer.Option(envvar="PLANNER_THREADS", min=1, max=1024, help="Of the solver.", rich_help_panel=SOLVER),
+]
+Backend = Annotated[
+    str | None,
+    typer.Option(envvar="PLANNER_BACKEND", metavar="NAME", help="Solver to use.", rich_help_panel=SOLVER),
 ]
 Match = Annotated[
     str | None,

@@ -50,62 +50,70 @@ Bytes = Annotated[
 ]
 
 
+FormOption = Annotated[
+    str,
+    typer.Option(
+        "--form", metavar="NAME", help="npz, sglang, vllm, vllm-ascend or tensorrt-llm.", rich_help_panel=OUTPUT
+    ),
+]
+LayersOf = Annotated[
+    str | None,
+    typer.Option("--model", metavar="NAME", help="Whose layers these are; for engines.", rich_help_panel=INPUT),
+]
+ResidentFile = Annotated[
+    str | None,
+    typer.Option("--resident", metavar="FILE", help="The layout that runs now (.npz).", rich_help_panel=INPUT),
+]
+SharesOption = Annotated[
+    str,
+    typer.Option("--shares", metavar="HOW", help="Copies share tokens `equal` or `free`.", rich_help_panel=SOLVER),
+]
+Ahead = Annotated[bool, typer.Option("--ahead", help="For the window after each, hedged.", rich_help_panel=SOLVER)]
+Tolerance = Annotated[
+    str | None,
+    typer.Option("--tolerance", metavar="PERCENT", help="Stop this near the bound.", rich_help_panel=SOLVER),
+]
+NodesPerGroup = Annotated[
+    int | None,
+    typer.Option("--nodes-per-group", min=1, help="Nodes that hold a routing group.", rich_help_panel=SOLVER),
+]
+ImbalancePrice = Annotated[
+    float | None,
+    typer.Option(
+        "--imbalance-price",
+        min=0.0,
+        metavar="NODES",
+        help="Nodes a token that 1 % is worth, for choices of tokens.",
+        rich_help_panel=SOLVER,
+    ),
+]
+PeakTokens = Annotated[
+    int | None,
+    typer.Option("--peak-tokens", min=1, help="Most that a rank may get in one layer.", rich_help_panel=SOLVER),
+]
+SearchSeed = Annotated[int, typer.Option("--seed", min=0, max=MAX_SEED, rich_help_panel=SOLVER, help="Of the search.")]
+
+
 def solve(
     loads: LoadsPath,
     output: Output = None,
-    form: Annotated[
-        str,
-        typer.Option(
-            "--form", metavar="NAME", help="npz, sglang, vllm, vllm-ascend or tensorrt-llm.", rich_help_panel=OUTPUT
-        ),
-    ] = "npz",
+    form: FormOption = "npz",
     array: Array = None,
     ranks: RanksOption = None,
     slots_per_rank: Slots = None,
     rank_speeds: Speeds = None,
     ranks_per_node: PerNode = None,
     groups: Groups = 1,
-    model: Annotated[
-        str | None,
-        typer.Option("--model", metavar="NAME", help="Whose layers these are; for engines.", rich_help_panel=INPUT),
-    ] = None,
-    resident: Annotated[
-        str | None,
-        typer.Option("--resident", metavar="FILE", help="The layout that runs now (.npz).", rich_help_panel=INPUT),
-    ] = None,
-    shares: Annotated[
-        str,
-        typer.Option("--shares", metavar="HOW", help="Copies share tokens `equal` or `free`.", rich_help_panel=SOLVER),
-    ] = "equal",
-    ahead: Annotated[
-        bool, typer.Option("--ahead", help="For the window after each, hedged.", rich_help_panel=SOLVER)
-    ] = False,
-    tolerance: Annotated[
-        str | None,
-        typer.Option("--tolerance", metavar="PERCENT", help="Stop this near the bound.", rich_help_panel=SOLVER),
-    ] = None,
+    model: LayersOf = None,
+    resident: ResidentFile = None,
+    shares: SharesOption = "equal",
+    ahead: Ahead = False,
+    tolerance: Tolerance = None,
     most_moved: Bytes = None,
-    nodes_per_group: Annotated[
-        int | None,
-        typer.Option("--nodes-per-group", min=1, help="Nodes that hold a routing group.", rich_help_panel=SOLVER),
-    ] = None,
-    imbalance_price: Annotated[
-        float | None,
-        typer.Option(
-            "--imbalance-price",
-            min=0.0,
-            metavar="NODES",
-            help="Nodes a token that 1 % is worth, for choices of tokens.",
-            rich_help_panel=SOLVER,
-        ),
-    ] = None,
-    peak_tokens: Annotated[
-        int | None,
-        typer.Option("--peak-tokens", min=1, help="Most that a rank may get in one layer.", rich_help_panel=SOLVER),
-    ] = None,
-    seed: Annotated[
-        int, typer.Option("--seed", min=0, max=MAX_SEED, rich_help_panel=SOLVER, help="Of the search.")
-    ] = 0,
+    nodes_per_group: NodesPerGroup = None,
+    imbalance_price: ImbalancePrice = None,
+    peak_tokens: PeakTokens = None,
+    seed: SearchSeed = 0,
     as_json: Json = False,
 ) -> int:
     """Lay out experts for recorded loads, each layer with its proven bound.

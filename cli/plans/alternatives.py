@@ -1,8 +1,11 @@
 """`planner solve --alternatives`: the best few distinct plans, printed beside each other and written one by one."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+import typer
+
+from planner.cli.options import SOLVER
 from planner.cli.output import say, write_data, write_json
 from planner.cli.render.columns import fitted, wrapped
 from planner.documents.units import figure
@@ -13,6 +16,21 @@ if TYPE_CHECKING:
     from planner.plan.schema import Envelope
     from planner.problem.resolve import Resolved
     from planner.progress import Limits
+
+
+MostPlans = Annotated[
+    int | None,
+    typer.Option("--alternatives", metavar="K", help="The K best distinct plans, by formulas.", rich_help_panel=SOLVER),
+]
+FewestShapes = Annotated[
+    str | None,
+    typer.Option(
+        "--fewest-shapes",
+        metavar="PERCENT",
+        help="The fewest instance types that lose no more than this.",
+        rich_help_panel=SOLVER,
+    ),
+]
 
 
 def refuse_together(*, most: int | None, fewest_shapes: str | None, level: str | None) -> None:

@@ -1,24 +1,33 @@
 """`planner check`: validates a plan, statically, by simulation, by running its shards, or on a real engine."""
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from planner.cli.options import INPUT, Json, Output, Perfetto
+from planner.cli.options import INPUT, Json, Output, Perfetto, PlanFile
 from planner.cli.output import EXIT_NO, refuse_unwritable, say, write_data, write_json
 from planner.cli.plans.at_hand import Inputs, inputs_at_hand, refuse_other_calibration
+from planner.cli.plans.check_engine import (
+    Duration,
+    EngineTarget,
+    EngineUrl,
+    Generator,
+    Ready,
+    ReportFile,
+    Tokenizer,
+    check_on_engine,
+)
 from planner.cli.plans.check_execute import judged, keep_checks, make_options
 from planner.cli.plans.check_levels import refuse_other_levels
-from planner.cli.plans.check_simulate import check_by_simulation
+from planner.cli.plans.check_simulate import Decisive, TraceFile, check_by_simulation
 from planner.cli.plans.execute_options import (
-    EXECUTE,
     CalibrationFile,
     CutSteps,
     Device,
     ExecuteProfiles,
+    Nproc,
     Roles,
     TimeLimit,
 )
@@ -31,71 +40,50 @@ if TYPE_CHECKING:
     from planner.plan.findings import Finding
     from planner.problem.recorded import AtHand
 
-ENGINE = "Level engine"
-SIMULATE = "Level simulate"
+Level = Annotated[
+    str,
+    typer.Option(
+        metavar="LEVEL",
+        help="static: from the plan alone; proof: and its certificate; simulate: simulated; execute: its shards; "
+        "engine: a running engine.",
+        rich_help_panel=INPUT,
+    ),
+]
+Tolerance = Annotated[
+    str | None,
+    typer.Option(metavar="SHARE", help="How far measured may be from predicted.", rich_help_panel=INPUT),
+]
+Refresh = Annotated[
+    bool,
+    typer.Option("--refresh", help="Price the same decision anew, and write the plan.", rich_help_panel=INPUT),
+]
 
 Judged = tuple[Sequence["Finding"], Mapping[str, Any] | None]
-"""What a level found, and the document of what it measured, with a `schema` of its own."""
+"""What a level has found, and the document of what it measured, with a `schema` of its own."""
 
 
 def check(
-    plan: Annotated[str, typer.Argument(metavar="PLAN", help="A plan; `-` is stdin.")],
-    level: Annotated[
-        str,
-        typer.Option(
-            metavar="LEVEL",
-            help="static: from the plan alone; proof: and its certificate; simulate: simulated; execute: its shards; "
-            "engine: a running engine.",
-            rich_help_panel=INPUT,
-        ),
-    ] = "static",
-    tolerance: Annotated[
-        str | None,
-        typer.Option(metavar="SHARE", help="How far measured may be from predicted.", rich_help_panel=INPUT),
-    ] = None,
-    url: Annotated[
-        str | None, typer.Option(metavar="URL", help="Measure the server here.", rich_help_panel=ENGINE)
-    ] = None,
-    target: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Engine to start; that of the plan.", rich_help_panel=ENGINE)
-    ] = None,
-    report: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Judge this report, start nothing.", rich_help_panel=ENGINE)
-    ] = None,
-    generator: Annotated[
-        str | None, typer.Option(metavar="NAME", help="guidellm or aiperf.", rich_help_panel=ENGINE)
-    ] = None,
-    tokenizer: Annotated[
-        str | None, typer.Option(metavar="NAME", help="For prompts; that of the model.", rich_help_panel=ENGINE)
-    ] = None,
-    duration: Annotated[
-        str | None, typer.Option(metavar="TIME", help="How long to drive, 60s.", rich_help_panel=ENGINE)
-    ] = None,
-    ready: Annotated[
-        str | None, typer.Option(metavar="TIME", help="How long it may load, 20min.", rich_help_panel=ENGINE)
-    ] = None,
+    plan: PlanFile,
+    level: Level = "static",
+    tolerance: Tolerance = None,
+    url: EngineUrl = None,
+    target: EngineTarget = None,
+    report: ReportFile = None,
+    generator: Generator = None,
+    tokenizer: Tokenizer = None,
+    duration: Duration = None,
+    ready: Ready = None,
     roles: Roles = None,
     device: Device = None,
-    nproc: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Ranks at a time; one a device.", rich_help_panel=EXECUTE)
-    ] = None,
+    nproc: Nproc = None,
     cut: CutSteps = None,
     time_limit: TimeLimit = None,
     profiles: ExecuteProfiles = None,
     calibration: CalibrationFile = None,
     inputs: Inputs = None,
-    refresh: Annotated[
-        bool,
-        typer.Option("--refresh", help="Price the same decision anew, and write the plan.", rich_help_panel=INPUT),
-    ] = False,
-    trace: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Requests; the plan's own workload if absent.", rich_help_panel=SIMULATE),
-    ] = None,
-    decisive: Annotated[
-        bool,
-        typer.Option("--decisive", help="Fail limits that are too close to call.", rich_help_panel=SIMULATE),
-    ] = False,
+    refresh: Refresh = False,
+    trace: TraceFile = None,
+    decisive: Decisive = False,
     perfetto: Perfetto = None,
     as_json: Json = False,
     output: Output = None,
@@ -134,31 +122,7 @@ def check(
       planner check plan.json --level engine --url http://127.0.0.1:8000
     """
 
-    def static(*, proof: bool = False) -> Judged:
-        from planner.check import check_plan
-        from planner.load.problems import load_plan
-
-        envelope, decision = load_plan(plan)
-        refuse_other_calibration(calibration, envelope, decision)
-        hand = inputs_at_hand(plan, inputs, profiles, calibration)
-        base = Path(plan).parent if plan != "-" else None
-        return check_plan(envelope, decision, base=base, hand=hand, proof=proof), None
-
-    def engine() -> Judged:
-        from planner.cli.plans.check_engine import check_on_engine
-
-        return check_on_engine(
-            plan, tolerance=tolerance, url=url, target=target, report=report, generator=generator,
-            tokenizer=tokenizer, duration=duration, ready=ready,
-        )  # fmt: skip
-
-    def simulated() -> Judged:
-        return check_by_simulation(
-            plan, inputs=inputs, profiles=profiles, calibration=calibration, trace=trace, decisive=decisive,
-            perfetto=perfetto,
-        )  # fmt: skip
-
-    known = ["static", "proof", "simulate", "execute", "engine"]
+    known = ("static", "proof", "simulate", "execute", "engine")
     require_known("level", level, known, listing="levels are", where="--level")
     refuse_other_levels(
         level, tolerance=tolerance, url=url, target=target, report=report, generator=generator, tokenizer=tokenizer,
@@ -168,26 +132,42 @@ def check(
     )  # fmt: skip
     for path in (perfetto, output):
         refuse_unwritable(path)
-    if refresh:
-        plan = _refresh(plan, output, inputs_at_hand(plan, inputs, profiles, calibration))
-        output = None
     if level == "execute":
         options = make_options(
             roles=roles, device=device, cut=cut, tolerance=tolerance, time_limit=time_limit, profiles=profiles,
             calibration=calibration, nproc=nproc,
         )  # fmt: skip
         return judged(plan, options, as_json=as_json, output=output, keep=True, perfetto=perfetto)
-    levels: dict[str, Callable[[], Judged]] = {
-        "static": static,
-        "proof": partial(static, proof=True),
-        "simulate": simulated,
-        "engine": engine,
-    }
-    findings, result = levels[level]()
-    _print(findings, result, as_json=as_json, output=output)
-    if plan != "-":
-        keep_checks(plan, _digest(plan), level, findings, result)
-    return 0 if passed(findings) else EXIT_NO
+    if refresh:
+        plan, output = _refresh(plan, output, inputs_at_hand(plan, inputs, profiles, calibration)), None
+    verdict: Judged
+    if level == "engine":
+        verdict = check_on_engine(
+            plan, tolerance=tolerance, url=url, target=target, report=report, generator=generator,
+            tokenizer=tokenizer, duration=duration, ready=ready,
+        )  # fmt: skip
+    elif level == "simulate":
+        verdict = check_by_simulation(
+            plan, inputs=inputs, profiles=profiles, calibration=calibration, trace=trace, decisive=decisive,
+            perfetto=perfetto,
+        )  # fmt: skip
+    else:
+        verdict = _statically(plan, inputs, profiles, calibration, proof=level == "proof")
+    return _hand_over(plan, level, verdict, as_json=as_json, output=output)
+
+
+def _statically(
+    plan: str, inputs: list[str] | None, profiles: list[str] | None, calibration: str | None, *, proof: bool
+) -> Judged:
+    """From the plan alone, and with `proof` from a search made again."""
+    from planner.check import check_plan
+    from planner.load.problems import load_plan
+
+    envelope, decision = load_plan(plan)
+    refuse_other_calibration(calibration, envelope, decision)
+    hand = inputs_at_hand(plan, inputs, profiles, calibration)
+    base = Path(plan).parent if plan != "-" else None
+    return check_plan(envelope, decision, base=base, hand=hand, proof=proof), None
 
 
 def _refresh(plan: str, output: str | None, hand: "AtHand") -> str:
@@ -205,6 +185,15 @@ def _refresh(plan: str, output: str | None, hand: "AtHand") -> str:
     write_text_atomic(path, plan_json(refreshed(envelope, decision, hand)))
     say(f"wrote {path}")
     return path
+
+
+def _hand_over(plan: str, level: str, verdict: Judged, *, as_json: bool, output: str | None) -> int:
+    """Prints what was found, keeps it beside the plan, and says by the exit code whether the plan holds."""
+    findings, result = verdict
+    _print(findings, result, as_json=as_json, output=output)
+    if plan != "-":
+        keep_checks(plan, _digest(plan), level, findings, result)
+    return 0 if passed(findings) else EXIT_NO
 
 
 def _print(

@@ -1,6 +1,8 @@
 """`planner check --level engine`: command-line options turned into settings of the engine check."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from planner.cli.options import fraction, seconds
 from planner.cli.plans.check_levels import require_level
@@ -8,6 +10,22 @@ from planner.errors import PlannerError
 
 if TYPE_CHECKING:
     from planner.plan.findings import Finding
+
+
+ENGINE = "Level engine"
+EngineUrl = Annotated[str | None, typer.Option(metavar="URL", help="Measure the server here.", rich_help_panel=ENGINE)]
+EngineTarget = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Engine to start; that of the plan.", rich_help_panel=ENGINE)
+]
+ReportFile = Annotated[
+    str | None, typer.Option(metavar="FILE", help="Judge this report, start nothing.", rich_help_panel=ENGINE)
+]
+Generator = Annotated[str | None, typer.Option(metavar="NAME", help="guidellm or aiperf.", rich_help_panel=ENGINE)]
+Tokenizer = Annotated[
+    str | None, typer.Option(metavar="NAME", help="For prompts; that of the model.", rich_help_panel=ENGINE)
+]
+Duration = Annotated[str | None, typer.Option(metavar="TIME", help="How long to drive, 60s.", rich_help_panel=ENGINE)]
+Ready = Annotated[str | None, typer.Option(metavar="TIME", help="How long it may load, 20min.", rich_help_panel=ENGINE)]
 
 
 def check_on_engine(

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from planner.cli.output import write_spans
 from planner.cli.plans.at_hand import inputs_at_hand, refuse_other_calibration
@@ -13,6 +15,17 @@ from planner.plan.findings import undecided_fails
 if TYPE_CHECKING:
     from planner.plan.findings import Finding
     from planner.simulate.plans.simulation import PlanSimulation
+
+
+SIMULATE = "Level simulate"
+TraceFile = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Requests; the plan's own workload if absent.", rich_help_panel=SIMULATE),
+]
+Decisive = Annotated[
+    bool,
+    typer.Option("--decisive", help="Fail limits that are too close to call.", rich_help_panel=SIMULATE),
+]
 
 
 def check_by_simulation(

@@ -1,13 +1,16 @@
 """`planner emit`: writes a plan as launch scripts and configuration files of an engine or framework."""
 
 from pathlib import Path
-from typing import Annotated, TypedDict
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
 
-from planner.cli.options import INPUT, Json, Output, Profiles
+from planner.cli.options import INPUT, Json, Output, PlanFile, Profiles
 from planner.cli.output import say, write_data, write_folder, write_json
 from planner.cli.plans.at_hand import Inputs, inputs_at_hand
+
+if TYPE_CHECKING:
+    from planner.emit.registry import LayoutPlan
 
 
 class _Panel(TypedDict):
@@ -17,52 +20,60 @@ class _Panel(TypedDict):
 _CLUSTER = _Panel(rich_help_panel="Cluster")
 
 
+Target = Annotated[str, typer.Option("--target", metavar="NAME", help="Such as vllm or sglang.")]
+Layouts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--experts",
+        metavar="[ROLE=]PLAN",
+        help="A layout to start the experts from; repeatable.",
+        rich_help_panel=INPUT,
+    ),
+]
+Image = Annotated[str | None, typer.Option(metavar="IMAGE", help="Of the engine or the training program.", **_CLUSTER)]
+RouterImage = Annotated[str | None, typer.Option(metavar="IMAGE", help="Of the router.", **_CLUSTER)]
+Namespace = Annotated[str | None, typer.Option(metavar="NAME", help="That objects lie in.", **_CLUSTER)]
+ModelCache = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Claim or volume that holds checkpoints.", **_CLUSTER)
+]
+TokenSecret = Annotated[str | None, typer.Option(metavar="NAME", help="Secret with the key HF_TOKEN.", **_CLUSTER)]
+SshSecret = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Secret with the key by which pods start ranks.", **_CLUSTER)
+]
+Placement = Annotated[str | None, typer.Option(metavar="TYPE=LABEL", help="Such as ExclusiveSlice=rack.", **_CLUSTER)]
+GpuRequests = Annotated[
+    str | None, typer.Option(metavar="HOW", help="GPUs as `counts` of a resource, or by `claims`.", **_CLUSTER)
+]
+Measure = Annotated[str | None, typer.Option(metavar="NAME", help="Add a job: vllm, guidellm or aiperf.", **_CLUSTER)]
+MeasureImage = Annotated[str | None, typer.Option(metavar="IMAGE", help="Of that job.", **_CLUSTER)]
+MeasureUrl = Annotated[str | None, typer.Option(metavar="URL", help="Where it sends to.", **_CLUSTER)]
+Launcher = Annotated[
+    str | None, typer.Option(metavar="TARGET", help="Whose script the nodes of a job run.", **_CLUSTER)
+]
+Environment = Annotated[
+    list[str] | None, typer.Option(metavar="NAME=VALUE", help="For that script; repeatable.", **_CLUSTER)
+]
+Arguments = Annotated[list[str] | None, typer.Option(metavar="TEXT", help="For that script; repeatable.", **_CLUSTER)]
+
+
 def emit(
-    plan: Annotated[str, typer.Argument(metavar="PLAN", help="A plan; `-` is stdin.")],
-    target: Annotated[str, typer.Option("--target", metavar="NAME", help="Such as vllm or sglang.")],
-    experts: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--experts",
-            metavar="[ROLE=]PLAN",
-            help="A layout to start the experts from; repeatable.",
-            rich_help_panel=INPUT,
-        ),
-    ] = None,
-    image: Annotated[
-        str | None, typer.Option(metavar="IMAGE", help="Of the engine or the training program.", **_CLUSTER)
-    ] = None,
-    router_image: Annotated[str | None, typer.Option(metavar="IMAGE", help="Of the router.", **_CLUSTER)] = None,
-    namespace: Annotated[str | None, typer.Option(metavar="NAME", help="That objects lie in.", **_CLUSTER)] = None,
-    model_cache: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Claim or volume that holds checkpoints.", **_CLUSTER)
-    ] = None,
-    token_secret: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Secret with the key HF_TOKEN.", **_CLUSTER)
-    ] = None,
-    ssh_secret: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Secret with the key by which pods start ranks.", **_CLUSTER)
-    ] = None,
-    placement: Annotated[
-        str | None, typer.Option(metavar="TYPE=LABEL", help="Such as ExclusiveSlice=rack.", **_CLUSTER)
-    ] = None,
-    gpus: Annotated[
-        str | None, typer.Option(metavar="HOW", help="GPUs as `counts` of a resource, or by `claims`.", **_CLUSTER)
-    ] = None,
-    measure: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Add a job: vllm, guidellm or aiperf.", **_CLUSTER)
-    ] = None,
-    measure_image: Annotated[str | None, typer.Option(metavar="IMAGE", help="Of that job.", **_CLUSTER)] = None,
-    measure_url: Annotated[str | None, typer.Option(metavar="URL", help="Where it sends to.", **_CLUSTER)] = None,
-    launcher: Annotated[
-        str | None, typer.Option(metavar="TARGET", help="Whose script the nodes of a job run.", **_CLUSTER)
-    ] = None,
-    env: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="For that script; repeatable.", **_CLUSTER)
-    ] = None,
-    argument: Annotated[
-        list[str] | None, typer.Option(metavar="TEXT", help="For that script; repeatable.", **_CLUSTER)
-    ] = None,
+    plan: PlanFile,
+    target: Target,
+    experts: Layouts = None,
+    image: Image = None,
+    router_image: RouterImage = None,
+    namespace: Namespace = None,
+    model_cache: ModelCache = None,
+    token_secret: TokenSecret = None,
+    ssh_secret: SshSecret = None,
+    placement: Placement = None,
+    gpus: GpuRequests = None,
+    measure: Measure = None,
+    measure_image: MeasureImage = None,
+    measure_url: MeasureUrl = None,
+    launcher: Launcher = None,
+    env: Environment = None,
+    argument: Arguments = None,
     inputs: Inputs = None,
     profiles: Profiles = None,
     output: Output = None,
@@ -89,12 +100,7 @@ def emit(
     from planner.load.problems import load_plan
 
     envelope, decision = load_plan(plan)
-    layouts = []
-    for text in experts or ():
-        role, _, path = text.partition("=")
-        named = bool(path) and role in {role.name for role in decision.roles}
-        path = path if named else text
-        layouts.append(LayoutPlan(path, role if named else None, *load_plan(path)))
+    layouts = [_layout(text, {role.name for role in decision.roles}) for text in experts or ()]
     options = ClusterOptions(
         *(image, router_image, namespace, model_cache, token_secret, ssh_secret, placement, gpus),
         *(measure, measure_image, measure_url, launcher),
@@ -115,3 +121,14 @@ def emit(
     for note in notes:
         say(f"warning: {note}")
     return 0
+
+
+def _layout(text: str, roles: set[str]) -> "LayoutPlan":
+    """The plan of a layout, and the role that it is for where `text` names one: `ROLE=PLAN`."""
+    from planner.emit.registry import LayoutPlan
+    from planner.load.problems import load_plan
+
+    role, _, path = text.partition("=")
+    named = bool(path) and role in roles
+    path = path if named else text
+    return LayoutPlan(path, role if named else None, *load_plan(path))

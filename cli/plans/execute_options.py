@@ -12,6 +12,9 @@ Roles = Annotated[
 Device = Annotated[
     str | None, typer.Option("--device", metavar="NAME", help="cpu or cuda; that at hand.", rich_help_panel=EXECUTE)
 ]
+Nproc = Annotated[
+    int | None, typer.Option(metavar="N", min=1, help="Ranks at a time; one a device.", rich_help_panel=EXECUTE)
+]
 CutSteps = Annotated[
     str | None,
     typer.Option("--cut", metavar="BOUNDS", help="Make steps smaller: layers=2,batch=4.", rich_help_panel=EXECUTE),

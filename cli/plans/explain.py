@@ -2,18 +2,22 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from planner.cli.options import INPUT, SOLVER, Json, Output, Profiles, profile_paths
+from planner.cli.options import INPUT, SOLVER, Json, Output, PlanFile, Profiles, profile_paths
 from planner.cli.output import write_result
 from planner.cli.progress import progress
 from planner.errors import PlannerError
 
+if TYPE_CHECKING:
+    from planner.explain import Explanation
+    from planner.plan.schema import Decision, Envelope
+
 
 def explain(
-    plan: Annotated[str, typer.Argument(metavar="PLAN", help="A plan; `-` is stdin.")],
+    plan: PlanFile,
     field: Annotated[
         str | None, typer.Argument(metavar="[FIELD]", help="Such as objective, ttft, or decode.replicas.")
     ] = None,
@@ -50,11 +54,8 @@ def explain(
 
       planner explain plan.json --why-not 'tp=4,pp=1'
     """
-
-    from planner.alternatives.recipes.nearest import recipe_facts
-    from planner.alternatives.why_not import why_not
     from planner.cli.render.explanation import explanation_document, render_answer, render_explanation
-    from planner.explain import Explanation, explain_plan, field_names
+    from planner.explain import field_names
     from planner.load.problems import load_plan
 
     envelope, decision = load_plan(plan)
@@ -64,25 +65,47 @@ def explain(
         names = field_names(envelope, decision)
         write_result({"schema": "planner.fields/1", "fields": names}, lambda: "\n".join(names), output, as_json=as_json)
         return 0
-    base = Path() if plan == "-" else Path(plan).parent
+    base, paths = Path() if plan == "-" else Path(plan).parent, profile_paths(profiles)
     if other is not None:
         if field is not None or deep:
             raise PlannerError("goes with neither a field nor `--deep`", where="--why-not", hint="leave those out")
-        with progress() as tell:
-            paths = profile_paths(profiles)
-            facts = tuple(why_not(envelope, decision, other, profiles=paths, base=base, tell=tell))
-        asked = Explanation(f"why not {other}", "", facts)
-        document = explanation_document(envelope, asked)
-        write_result(document, lambda: render_answer(asked), output, as_json=as_json)
+        asked = _why_not(envelope, decision, other, paths, base)
+        write_result(explanation_document(envelope, asked), lambda: render_answer(asked), output, as_json=as_json)
         return 0
-    with progress() as tell:
-        explanation = explain_plan(
-            envelope, decision, field, deep=deep, profiles=profile_paths(profiles), base=base, tell=tell
-        )
-        if field is None:
-            paths = profile_paths(profiles)
-            others = recipe_facts(envelope, decision, priced=deep, profiles=paths, base=base, tell=tell)
-            explanation = replace(explanation, facts=(*explanation.facts, *others))
+    explanation = _explained(envelope, decision, field, paths, base, deep=deep)
     document = explanation_document(envelope, explanation)
     write_result(document, lambda: render_explanation(envelope, explanation), output, as_json=as_json)
     return 0
+
+
+def _why_not(
+    envelope: "Envelope", decision: "Decision", other: str, profiles: tuple[str, ...], base: Path
+) -> "Explanation":
+    """What another plan would lose, or what forbids it."""
+    from planner.alternatives.why_not import why_not
+    from planner.explain import Explanation
+
+    with progress() as tell:
+        facts = tuple(why_not(envelope, decision, other, profiles=profiles, base=base, tell=tell))
+    return Explanation(f"why not {other}", "", facts)
+
+
+def _explained(
+    envelope: "Envelope",
+    decision: "Decision",
+    field: str | None,
+    profiles: tuple[str, ...],
+    base: Path,
+    *,
+    deep: bool,
+) -> "Explanation":
+    """Why the plan or its field is as it is; of a whole plan with the nearest public recipe."""
+    from planner.alternatives.recipes.nearest import recipe_facts
+    from planner.explain import explain_plan
+
+    with progress() as tell:
+        told = explain_plan(envelope, decision, field, deep=deep, profiles=profiles, base=base, tell=tell)
+        if field is not None:
+            return told
+        others = recipe_facts(envelope, decision, priced=deep, profiles=profiles, base=base, tell=tell)
+        return replace(told, facts=(*told.facts, *others))

@@ -1,8 +1,10 @@
 """`planner solve --from PLAN`: the moves from the plan that runs, told and written."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from planner.cli.options import fraction
+import typer
+
+from planner.cli.options import INPUT, OUTPUT, fraction
 from planner.cli.output import write_data, write_json
 from planner.cli.render.moves import render_moves
 from planner.errors import PlannerError
@@ -11,6 +13,19 @@ if TYPE_CHECKING:
     from planner.moves.replan import Replan
     from planner.problem.resolve import Resolved
     from planner.progress import Limits
+
+
+Running = Annotated[
+    str | None,
+    typer.Option("--from", metavar="PLAN", help="The plan that runs: move little, in an order.", rich_help_panel=INPUT),
+]
+Loss = Annotated[
+    str | None,
+    typer.Option(metavar="PERCENT", help="Of requests on time, given up to move less.", rich_help_panel=INPUT),
+]
+MovesFile = Annotated[
+    str | None, typer.Option(metavar="FILE", help="Write the moves here, as JSON.", rich_help_panel=OUTPUT)
+]
 
 
 def require_running(running: str | None, loss: str | None, moves: str | None, most: int | None) -> None:

@@ -1,16 +1,12 @@
 """`planner show`: prints a summary of a plan on one screen."""
 
-from typing import Annotated
-
-import typer
-
-from planner.cli.options import Json, Output, Perfetto, Verbose
+from planner.cli.options import Json, Output, Perfetto, PlanFile, Verbose
 from planner.cli.output import refuse_unwritable, write_data, write_spans
 from planner.cli.render.plan import render_plan
 
 
 def show(
-    plan: Annotated[str, typer.Argument(metavar="PLAN", help="A plan; `-` is stdin.")],
+    plan: PlanFile,
     verbose: Verbose = False,
     perfetto: Perfetto = None,
     as_json: Json = False,

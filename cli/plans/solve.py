@@ -7,7 +7,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from planner.cli.options import INPUT, OUTPUT, SOLVER, Json, Output, Profiles, Verbose, fraction, profile_paths, seconds
+from planner.cli.options import (
+    INPUT,
+    Backend,
+    Gap,
+    Json,
+    Output,
+    Profiles,
+    Seed,
+    Threads,
+    TimeLimit,
+    Verbose,
+    fraction,
+    profile_paths,
+    seconds,
+)
 from planner.cli.output import (
     EXIT_STOPPED,
     refuse_unwritable,
@@ -17,103 +31,71 @@ from planner.cli.output import (
     write_json,
     write_result,
 )
-from planner.cli.plans.alternatives import hand_over_all, refuse_together
-from planner.cli.plans.moves import hand_over_moves, replanned_from, require_running
+from planner.cli.plans.alternatives import FewestShapes, MostPlans, hand_over_all, refuse_together
+from planner.cli.plans.moves import Loss, MovesFile, Running, hand_over_moves, replanned_from, require_running
 from planner.cli.progress import progress
 from planner.cli.render.columns import table
 from planner.cli.render.plan import render_plan
 from planner.cli.tables import say_tables
 from planner.errors import Infeasible, Stopped, require_known
-from planner.progress import MAX_SEED
 
+ProblemFile = Annotated[
+    str, typer.Argument(metavar="PROBLEM", help="YAML, JSON, or an instance of a benchmark; `-` is stdin.")
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="PATH=VALUE", help="Override one field; repeatable.", rich_help_panel=INPUT),
+]
+Level = Annotated[
+    str | None,
+    typer.Option(
+        envvar="PLANNER_LEVEL",
+        metavar="LEVEL",
+        help="Serving plans: verified by simulation; static, an estimate by formulas. Verified where it can be.",
+        rich_help_panel=INPUT,
+    ),
+]
+Fix = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--fix", metavar="AXIS=VALUE", help="Fix a part of the plan by hand; repeatable.", rich_help_panel=INPUT
+    ),
+]
+ShowConfig = Annotated[
+    bool,
+    typer.Option("--show-config", help="Print every field and its origin; solve nothing.", rich_help_panel=INPUT),
+]
 MOST_SHOWN = 200  # characters of a value of the configuration
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from planner.moves.replan import Replan
     from planner.plan.schema import Envelope
+    from planner.problem.resolve import Resolved
     from planner.progress import Limits
 
 
 def solve(
-    problem: Annotated[
-        str, typer.Argument(metavar="PROBLEM", help="YAML, JSON, or an instance of a benchmark; `-` is stdin.")
-    ],
+    problem: ProblemFile,
     output: Output = None,
     as_json: Json = False,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="PATH=VALUE", help="Override one field; repeatable.", rich_help_panel=INPUT),
-    ] = None,
-    level: Annotated[
-        str | None,
-        typer.Option(
-            envvar="PLANNER_LEVEL",
-            metavar="LEVEL",
-            help="Serving plans: verified by simulation; static, an estimate by formulas. Verified where it can be.",
-            rich_help_panel=INPUT,
-        ),
-    ] = None,
-    fix: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--fix", metavar="AXIS=VALUE", help="Fix a part of the plan by hand; repeatable.", rich_help_panel=INPUT
-        ),
-    ] = None,
-    most: Annotated[
-        int | None,
-        typer.Option(
-            "--alternatives", metavar="K", help="The K best distinct plans, by formulas.", rich_help_panel=SOLVER
-        ),
-    ] = None,
-    fewest_shapes: Annotated[
-        str | None,
-        typer.Option(
-            "--fewest-shapes",
-            metavar="PERCENT",
-            help="The fewest instance types that lose no more than this.",
-            rich_help_panel=SOLVER,
-        ),
-    ] = None,
+    overrides: Overrides = None,
+    level: Level = None,
+    fix: Fix = None,
+    most: MostPlans = None,
+    fewest_shapes: FewestShapes = None,
     profiles: Profiles = None,
     verbose: Verbose = False,
-    show_config: Annotated[
-        bool,
-        typer.Option("--show-config", help="Print every field and its origin; solve nothing.", rich_help_panel=INPUT),
-    ] = False,
-    time_limit: Annotated[
-        str | None,
-        typer.Option(envvar="PLANNER_TIME_LIMIT", metavar="TIME", help="Such as 30s.", rich_help_panel=SOLVER),
-    ] = None,
-    gap: Annotated[
-        str | None,
-        typer.Option(envvar="PLANNER_GAP", metavar="PERCENT", help="Stop this near the bound.", rich_help_panel=SOLVER),
-    ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(
-            envvar="PLANNER_SEED", min=0, max=MAX_SEED, help="In place of the file's.", rich_help_panel=SOLVER
-        ),
-    ] = None,
-    threads: Annotated[
-        int | None,
-        typer.Option(envvar="PLANNER_THREADS", min=1, max=1024, help="Of the solver.", rich_help_panel=SOLVER),
-    ] = None,
-    backend: Annotated[
-        str | None,
-        typer.Option(envvar="PLANNER_BACKEND", metavar="NAME", help="Solver to use.", rich_help_panel=SOLVER),
-    ] = None,
-    running: Annotated[
-        str | None,
-        typer.Option(
-            "--from", metavar="PLAN", help="The plan that runs: move little, in an order.", rich_help_panel=INPUT
-        ),
-    ] = None,
-    loss: Annotated[
-        str | None,
-        typer.Option(metavar="PERCENT", help="Of requests on time, given up to move less.", rich_help_panel=INPUT),
-    ] = None,
-    moves: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Write the moves here, as JSON.", rich_help_panel=OUTPUT)
-    ] = None,
+    show_config: ShowConfig = False,
+    time_limit: TimeLimit = None,
+    gap: Gap = None,
+    seed: Seed = None,
+    threads: Threads = None,
+    backend: Backend = None,
+    running: Running = None,
+    loss: Loss = None,
+    moves: MovesFile = None,
 ) -> int:
     """Find the best plan for a problem, with a proven bound.
 
@@ -135,13 +117,6 @@ def solve(
 
       planner solve problem.yaml --from plan.json --loss 1% -o next.json --moves moves.json
     """
-    from planner.alternatives.axes import fixed
-    from planner.alternatives.preferences import with_fewest_shapes
-    from planner.api import at_level
-    from planner.api import solve as solve_problem
-    from planner.hardware.profiles.installed import unasked_profiles
-    from planner.kinds.registry import find_kind
-    from planner.load.problems import load_problem
     from planner.progress import Limits
 
     started = time.perf_counter()
@@ -152,31 +127,18 @@ def solve(
     if show_config:
         changes = [*(overrides or ()), *_of_level(level)]
         return _show_config(problem, changes, paths, seed, as_json=as_json, output=output)
-    resolved = load_problem(problem, overrides=overrides or (), profiles=paths, seed=seed)
-    if level is not None:
-        resolved = at_level(resolved, level)
     try:
-        resolved = fixed(resolved, fix) if fix else resolved
-    except Infeasible as answer:
-        return say_infeasible(answer, as_json=as_json)
-    refuse_unwritable(output)
-    if most is not None or fewest_shapes is not None:
+        resolved = _read(problem, overrides or (), fix or (), level, paths, seed)
+        refuse_unwritable(output)
         refuse_together(most=most, fewest_shapes=fewest_shapes, level=level)
-    refuse_unwritable(moves)
-    require_running(running, loss, moves, most)
-    if find_kind(resolved.problem.kind).tables_unasked:
-        costs = resolved.problem.costs
-        say_tables(() if costs.profiles == unasked_profiles() else costs.profiles)
-    try:
+        refuse_unwritable(moves)
+        require_running(running, loss, moves, most)
+        _say_own_tables(resolved)
         with progress() as tell:
-            if most is not None:
-                return hand_over_all(resolved, most, replace(given, tell=tell), output, as_json=as_json)
-            if fewest_shapes is not None:
-                share = fraction(fewest_shapes, "--fewest-shapes")
-                resolved = with_fewest_shapes(resolved, share, replace(given, tell=tell))
             limits = replace(given, tell=tell)
-            replan = replanned_from(resolved, limits, running, loss)
-            envelope = solve_problem(resolved, limits) if replan is None else replan.plan
+            if most is not None:
+                return hand_over_all(resolved, most, limits, output, as_json=as_json)
+            replan, envelope = _solved(resolved, limits, fewest_shapes, running, loss)
     except Infeasible as answer:
         return say_infeasible(answer, as_json=as_json)
     except Stopped as answer:
@@ -184,6 +146,48 @@ def solve(
     _hand_over(envelope, output, as_json=as_json, verbose=verbose, took_s=time.perf_counter() - started)
     hand_over_moves(replan, moves, told=not as_json and output != "-")
     return 0
+
+
+def _read(
+    problem: str,
+    overrides: "Sequence[str]",
+    fix: "Sequence[str]",
+    level: str | None,
+    paths: tuple[str, ...],
+    seed: int | None,
+) -> "Resolved":
+    """The problem at its level with parts fixed; raises Infeasible where no plan has them."""
+    from planner.alternatives.axes import fixed
+    from planner.api import at_level
+    from planner.load.problems import load_problem
+
+    resolved = load_problem(problem, overrides=overrides, profiles=paths, seed=seed)
+    if level is not None:
+        resolved = at_level(resolved, level)
+    return fixed(resolved, fix) if fix else resolved
+
+
+def _say_own_tables(resolved: "Resolved") -> None:
+    """One line for the kernel tables of this machine, where the kind of plan is priced by them unasked."""
+    from planner.hardware.profiles.installed import unasked_profiles
+    from planner.kinds.registry import find_kind
+
+    if find_kind(resolved.problem.kind).tables_unasked:
+        costs = resolved.problem.costs
+        say_tables(() if costs.profiles == unasked_profiles() else costs.profiles)
+
+
+def _solved(
+    resolved: "Resolved", limits: "Limits", fewest_shapes: str | None, running: str | None, loss: str | None
+) -> "tuple[Replan | None, Envelope]":
+    """The moves from the plan that runs, where one does, and the plan."""
+    from planner.alternatives.preferences import with_fewest_shapes
+    from planner.api import solve as solve_problem
+
+    if fewest_shapes is not None:
+        resolved = with_fewest_shapes(resolved, fraction(fewest_shapes, "--fewest-shapes"), limits)
+    replan = replanned_from(resolved, limits, running, loss)
+    return replan, solve_problem(resolved, limits) if replan is None else replan.plan
 
 
 def _of_level(level: str | None) -> list[str]:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from planner.cli.options import SOLVER, Json, Output, fraction, seconds
+from planner.cli.options import SOLVER, Json, Output, TimeLimit, fraction, seconds
 from planner.cli.output import EXIT_NO, EXIT_STOPPED, say, write_data, write_json, write_result
 from planner.cli.rl.rl_circuits import circuits
 from planner.cli.rl.rl_horizon import horizon
@@ -26,12 +26,7 @@ def solve(
     problem: ProblemPath,
     output: Output = None,
     as_json: Json = False,
-    time_limit: Annotated[
-        str | None,
-        typer.Option(
-            "--time-limit", envvar="PLANNER_TIME_LIMIT", metavar="TIME", help="Such as 30s.", rich_help_panel=SOLVER
-        ),
-    ] = None,
+    time_limit: TimeLimit = None,
     gap: Annotated[
         str, typer.Option("--gap", metavar="PERCENT", help="Stop this near the bound.", rich_help_panel=SOLVER)
     ] = "0%",

@@ -12,6 +12,7 @@ from planner.errors import PlannerError
 
 if TYPE_CHECKING:
     from planner.hardware.cluster import Pool
+    from planner.plan.schema import Decision, Envelope
     from planner.solvers.topology.circuits import Circuits
 
 
@@ -43,41 +44,18 @@ def circuits(
 
       planner rl circuits plan.json --nodes-per-pod 2 --ports 8 --link 100GB/s --switching 1ms --json
     """
-    from planner.hardware.topology import CircuitSwitch
     from planner.load.problems import load_plan
-    from planner.reliability.lost_nodes import pools_of
-    from planner.rl.circuits import Pods, circuits_of_plan
     from planner.solvers.topology.circuits import circuits as solved
 
     envelope, decision = load_plan(plan)
-    if envelope.kind != "rl":
-        hint = "give a plan of kind `rl`"
-        raise PlannerError(f"a plan of kind `{envelope.kind}` has no phases of RL", where="kind", hint=hint)
-    optimizer_steps = envelope.decision.get("minibatches", 1)
-    assert isinstance(optimizer_steps, int)
-    pools = pools_of(envelope).values()
-    wired = next((pool.wiring.circuits for pool in pools if pool.wiring.circuits is not None), None)
-    wired = wired or CircuitSwitch(ports or 0, 50e9, 20e-3)
-    ports = ports or wired.ports
-    if not ports:
-        raise PlannerError("nobody says how many links a pod has room for", where="--ports", hint="write `--ports 16`")
-    pods = Pods(
-        {pool.name: pool.node.num_gpus for pool in pools},
-        {pool.name: _pods_of(pool, nodes_per_pod) for pool in pools},
-    )
-    problem, phases = circuits_of_plan(
-        decision,
-        pods,
-        optimizer_steps=optimizer_steps,
-        ports=ports,
-        link_bytes_per_s=wired.link_bytes_per_s if link is None else parse_quantity(link, BYTES_PER_S, where="--link"),
-        switching_s=wired.switching_s if switching is None else seconds(switching, "--switching") or 0.0,
-    )
+    problem, phases = _problem_of(envelope, decision, nodes_per_pod, ports, link, switching)
     result = solved(problem)
     if result.solution is None:
-        document: dict[str, Any] = {"schema": "planner.infeasible/1", "conflict": [{"limit": f"ports = {ports}"}]}
-        needed = max(sum(pod in pair for pair in phase) for phase in problem.phases for pod in range(pods.count))
-        text = f"no circuits: a pod exchanges with {needed} others in one phase and has {ports} ports"
+        document: dict[str, Any] = {
+            "schema": "planner.infeasible/1", "conflict": [{"limit": f"ports = {problem.ports}"}]
+        }  # fmt: skip
+        needed = max(sum(pod in pair for pair in phase) for phase in problem.phases for pod in range(problem.pods))
+        text = f"no circuits: a pod exchanges with {needed} others in one phase and has {problem.ports} ports"
         write_result(document, lambda: text, output, as_json=as_json)
         return EXIT_NO
     rows = [
@@ -94,6 +72,44 @@ def circuits(
     }
     write_result(document, lambda: _text(problem, phases, document), output, as_json=as_json)
     return 0
+
+
+def _problem_of(
+    envelope: "Envelope",
+    decision: "Decision",
+    nodes_per_pod: int | None,
+    ports: int | None,
+    link: str | None,
+    switching: str | None,
+) -> "tuple[Circuits, tuple[str, ...]]":
+    """What phases of a plan exchange between pods, and their names; what is not given is the cluster's."""
+    from planner.hardware.topology import CircuitSwitch
+    from planner.reliability.lost_nodes import pools_of
+    from planner.rl.circuits import Pods, circuits_of_plan
+
+    if envelope.kind != "rl":
+        hint = "give a plan of kind `rl`"
+        raise PlannerError(f"a plan of kind `{envelope.kind}` has no phases of RL", where="kind", hint=hint)
+    optimizer_steps = envelope.decision.get("minibatches", 1)
+    assert isinstance(optimizer_steps, int)
+    pools = pools_of(envelope).values()
+    wired = next((pool.wiring.circuits for pool in pools if pool.wiring.circuits is not None), None)
+    wired = wired or CircuitSwitch(ports or 0, 50e9, 20e-3)
+    ports = ports or wired.ports
+    if not ports:
+        raise PlannerError("nobody says how many links a pod has room for", where="--ports", hint="write `--ports 16`")
+    pods = Pods(
+        {pool.name: pool.node.num_gpus for pool in pools},
+        {pool.name: _pods_of(pool, nodes_per_pod) for pool in pools},
+    )
+    return circuits_of_plan(
+        decision,
+        pods,
+        optimizer_steps=optimizer_steps,
+        ports=ports,
+        link_bytes_per_s=wired.link_bytes_per_s if link is None else parse_quantity(link, BYTES_PER_S, where="--link"),
+        switching_s=wired.switching_s if switching is None else seconds(switching, "--switching") or 0.0,
+    )
 
 
 def _pods_of(pool: "Pool", nodes_per_pod: int | None) -> tuple[int, ...]:

@@ -1,109 +1,63 @@
 """`planner simulate`: a discrete-event simulation of a serving plan on a request stream."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from planner.cli.options import INPUT, Json, Output, Perfetto, Profiles, profile_paths, seconds
+from planner.cli.options import Json, Output, Perfetto, Profiles, profile_paths, seconds
 from planner.cli.output import refuse_unwritable, say, write_result, write_spans
 from planner.cli.progress import announce_compilation
+from planner.cli.what_if.simulate_options import (
+    CalibrationFile,
+    Clients,
+    DecodeRouting,
+    DrawSeed,
+    DropEmpty,
+    EnginePolicy,
+    First,
+    Migrate,
+    OperationFile,
+    Preemption,
+    PrefixCaching,
+    Queueing,
+    Rate,
+    RateScale,
+    RequestsFile,
+    Routing,
+    ServingPlan,
+    Trace,
+    Until,
+    WarmUp,
+)
 from planner.documents.units import PER_S, parse_quantity
 from planner.errors import require_known
-from planner.progress import MAX_SEED
 
 if TYPE_CHECKING:
     from planner.simulate.plans.setting import Policies
     from planner.simulate.plans.simulation import PlanSimulation
 
-POLICY = "Policies"
-
-Trace = Annotated[
-    str | None,
-    typer.Option("--trace", metavar="FILE", help="Requests; the plan's own workload if absent.", rich_help_panel=INPUT),
-]
-
 
 def simulate(
-    plan: Annotated[str, typer.Argument(metavar="PLAN", help="A serving plan; `-` is stdin.")],
+    plan: ServingPlan,
     trace: Trace = None,
-    first: Annotated[
-        int | None, typer.Option("--first", metavar="N", min=1, help="Only so many requests.", rich_help_panel=INPUT)
-    ] = None,
-    rate: Annotated[
-        str | None, typer.Option(metavar="RATE", help="Send the trace at 12/s.", rich_help_panel=INPUT)
-    ] = None,
-    rate_scale: Annotated[
-        float, typer.Option("--rate-scale", metavar="X", help="Send the trace X times as fast.", rich_help_panel=INPUT)
-    ] = 1.0,
-    clients: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Its lengths from N clients that wait.", rich_help_panel=INPUT)
-    ] = 0,
-    drop_empty: Annotated[
-        bool, typer.Option("--drop-empty", help="Leave rows without tokens out.", rich_help_panel=INPUT)
-    ] = False,
-    warm_up: Annotated[
-        int, typer.Option("--warm-up", metavar="N", min=0, help="First requests not judged.", rich_help_panel=INPUT)
-    ] = 0,
-    limit: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Stop at this simulated time.", rich_help_panel=INPUT)
-    ] = None,
-    seed: Annotated[
-        int, typer.Option(metavar="N", min=0, max=MAX_SEED, help="Of the draws.", rich_help_panel=INPUT)
-    ] = 0,
-    routing: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="round-robin, least-loaded, power-of-two, cache-aware, length-aware, freeness; else as planned.",
-            rich_help_panel=POLICY,
-        ),
-    ] = None,
-    decode_routing: Annotated[
-        str | None,
-        typer.Option("--decode-routing", metavar="NAME", help="From prefill to decode.", rich_help_panel=POLICY),
-    ] = None,
-    queueing: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="fcfs, priority, shortest-predicted, feedback; else as planned.",
-            rich_help_panel=POLICY,
-        ),
-    ] = None,
-    engine_policy: Annotated[
-        str | None,
-        typer.Option(
-            "--engine-policy", metavar="NAME", help="mixed, prefill-first; the engine's own.", rich_help_panel=POLICY
-        ),
-    ] = None,
-    preemption: Annotated[
-        str, typer.Option(metavar="NAME", help="recompute or swap.", rich_help_panel=POLICY)
-    ] = "recompute",
-    prefix_caching: Annotated[
-        bool, typer.Option("--prefix-caching", help="Keep prompt blocks that recur.", rich_help_panel=POLICY)
-    ] = False,
-    migrate: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME", help="Look so often for requests to move to freer engines.", rich_help_panel=POLICY
-        ),
-    ] = None,
-    operation: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="What is done to the engines: drafts, failures, autoscaling, adapters, elastic engines, and so on.",
-            rich_help_panel=POLICY,
-        ),
-    ] = None,
+    first: First = None,
+    rate: Rate = None,
+    rate_scale: RateScale = 1.0,
+    clients: Clients = 0,
+    drop_empty: DropEmpty = False,
+    warm_up: WarmUp = 0,
+    limit: Until = None,
+    seed: DrawSeed = 0,
+    routing: Routing = None,
+    decode_routing: DecodeRouting = None,
+    queueing: Queueing = None,
+    engine_policy: EnginePolicy = None,
+    preemption: Preemption = "recompute",
+    prefix_caching: PrefixCaching = False,
+    migrate: Migrate = None,
+    operation: OperationFile = None,
     profiles: Profiles = None,
-    calibration: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Of the costs; that of the plan.", rich_help_panel=INPUT)
-    ] = None,
-    requests: Annotated[
-        str | None, typer.Option("--requests", metavar="FILE", help="Table of requests, .parquet or .csv.")
-    ] = None,
+    calibration: CalibrationFile = None,
+    requests: RequestsFile = None,
     perfetto: Perfetto = None,
     as_json: Json = False,
     output: Output = None,

@@ -1,13 +1,11 @@
 """`planner sweep`: solves many variations of one problem, and compares them with a baseline for CI gates."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from planner.cli.options import (
-    INPUT,
-    OUTPUT,
-    SOLVER,
+    Backend,
     Json,
     Profiles,
     fraction,
@@ -17,6 +15,25 @@ from planner.cli.options import (
 )
 from planner.cli.output import EXIT_NO, refuse_unwritable, say, write_data, write_json
 from planner.cli.progress import progress
+from planner.cli.what_if.sweep_options import (
+    AlongLine,
+    Annotate,
+    BaselineFile,
+    CacheFolder,
+    CommentFile,
+    EngineName,
+    JunitFile,
+    NoCache,
+    Overrides,
+    PointTimeLimit,
+    RayAddress,
+    ResultsFile,
+    Rules,
+    SummaryFile,
+    SweepGap,
+    SweepPath,
+    Workers,
+)
 from planner.errors import PlannerError
 
 if TYPE_CHECKING:
@@ -27,85 +44,31 @@ if TYPE_CHECKING:
     from planner.sweep.runner import FinishedSweep, SweepRunner
     from planner.sweep.schema import SweepFile
 
-GATE = "Gate"
 EXIT_BAD, EXIT_INTERRUPTED = 2, 130
 ENGINES = ("local", "ray")
 
 
 def sweep(
-    file: Annotated[str, typer.Argument(metavar="SWEEP", help="YAML or JSON; `-` is stdin.")],
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--output", "-o", metavar="FILE", help="Results as .parquet, .csv or .json.", rich_help_panel=OUTPUT
-        ),
-    ] = None,
+    file: SweepPath,
+    output: ResultsFile = None,
     as_json: Json = False,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="PATH=VALUE", help="Override a field of the base; repeatable.", rich_help_panel=INPUT
-        ),
-    ] = None,
-    parametric: Annotated[
-        str | None,
-        typer.Option(
-            metavar="AXIS=LOW..HIGH",
-            help="Of a problem: exact breakpoints along rate, a limit or gpus.",
-            rich_help_panel=INPUT,
-        ),
-    ] = None,
+    overrides: Overrides = None,
+    parametric: AlongLine = None,
     profiles: Profiles = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            envvar="PLANNER_WORKERS", min=0, max=1024, help="Processes; the cores by default.", rich_help_panel=SOLVER
-        ),
-    ] = None,
-    engine: Annotated[
-        str, typer.Option(metavar="local|ray", help="Where points are solved.", rich_help_panel=SOLVER)
-    ] = "local",
-    ray_address: Annotated[
-        str | None,
-        typer.Option(metavar="HOST:PORT", help="A running cluster, in place of a local one.", rich_help_panel=SOLVER),
-    ] = None,
-    cache: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Where solved points are kept.", rich_help_panel=SOLVER)
-    ] = None,
-    no_cache: Annotated[
-        bool, typer.Option("--no-cache", help="Keep nothing, start afresh.", rich_help_panel=SOLVER)
-    ] = False,
-    gap: Annotated[
-        str | None, typer.Option(envvar="PLANNER_GAP", metavar="PERCENT", help="As of solve.", rich_help_panel=SOLVER)
-    ] = None,
-    time_limit: Annotated[
-        str | None,
-        typer.Option(envvar="PLANNER_TIME_LIMIT", metavar="TIME", help="Of each point.", rich_help_panel=SOLVER),
-    ] = None,
-    backend: Annotated[
-        str | None,
-        typer.Option(envvar="PLANNER_BACKEND", metavar="NAME", help="Solver to use.", rich_help_panel=SOLVER),
-    ] = None,
-    baseline: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Results to compare with.", rich_help_panel=GATE)
-    ] = None,
-    fail_on: Annotated[
-        list[str] | None,
-        typer.Option(metavar="RULE", help="Such as 'cost_per_mtok > +3%'; repeatable.", rich_help_panel=GATE),
-    ] = None,
-    junit: Annotated[str | None, typer.Option(metavar="FILE", help="JUnit XML.", rich_help_panel=GATE)] = None,
-    summary: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Markdown for a pull request.", rich_help_panel=GATE)
-    ] = None,
-    comment: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE", help="Ten lines for a pull request, where something changed.", rich_help_panel=GATE
-        ),
-    ] = None,
-    annotate: Annotated[
-        bool, typer.Option("--annotate", help="GitHub annotations on stderr.", rich_help_panel=GATE)
-    ] = False,
+    workers: Workers = None,
+    engine: EngineName = "local",
+    ray_address: RayAddress = None,
+    cache: CacheFolder = None,
+    no_cache: NoCache = False,
+    gap: SweepGap = None,
+    time_limit: PointTimeLimit = None,
+    backend: Backend = None,
+    baseline: BaselineFile = None,
+    fail_on: Rules = None,
+    junit: JunitFile = None,
+    summary: SummaryFile = None,
+    comment: CommentFile = None,
+    annotate: Annotate = False,
 ) -> int:
     """Solve many variations of a problem; say where the decision changes, and gate on it.
 
@@ -129,9 +92,8 @@ def sweep(
     if parametric is not None:
         from planner.cli.what_if.parametric import breakpoints
 
-        given_limits = Limits(backend=backend)
         paths = profile_paths(profiles)
-        return breakpoints(file, parametric, overrides or (), paths, given_limits, output, as_json=as_json)
+        return breakpoints(file, parametric, overrides or (), paths, Limits(backend=backend), output, as_json=as_json)
     rules = [parse_rule(text) for text in fail_on or ()]
     if output is not None:
         require_format(output)
