@@ -1,7 +1,7 @@
 """What of a serving engine is data.
 
 Its rules by release stand in `planner/engines/NAME.yaml`, what it sets by itself in `planner/engines/settings.yaml`,
-and the code that writes for it in `planner/emit/serving/NAME.py`.
+and the code that writes for it in `planner/emit/serving/`.
 """
 
 from collections.abc import Mapping
