@@ -82,7 +82,7 @@ def _held(decisions: Sequence[Errors], likeness: Likeness) -> float:
         for run in order[:RUNS].tolist():
             belief = belief.measured(run, float(decision.error_M[run]))
         rest = order[RUNS:]
-        half = likeness.deviations(belief.freedom) * np.sqrt(belief.variance_M[rest])
+        half = likeness.belief(belief.mean_M[rest], belief.variance_M[rest], belief.freedom).half
         off.append(np.abs(decision.error_M - belief.mean_M)[rest] / half)
         weight.append(np.full(len(rest), 1.0 / len(rest)))
     order = np.argsort(np.concatenate(off))

@@ -98,6 +98,6 @@ def gain_interval(gains: Sequence[float], before: Case, after: Case) -> Interval
     """Of the rate of `after` over that of `before`; `gains` are those at the estimate and at both ends of all times."""
     flat = np.log2([max(case.rate_per_s, 1.0) for case in (before, after)])
     covariance = TPOT.covariance(flat, layouts([before, after]))
-    deviation = math.sqrt(max(float(covariance[0, 0] + covariance[1, 1] - 2.0 * covariance[0, 1]), 0.0))
-    off = TPOT.deviations(TPOT.freedom) * deviation
+    variance = np.maximum(covariance[:1, 0] + covariance[1:, 1] - 2.0 * covariance[:1, 1], 0.0)
+    off = float(TPOT.belief(np.zeros(1), variance, TPOT.freedom).half[0])
     return min(gains) * math.exp(-off), max(gains) * math.exp(off)

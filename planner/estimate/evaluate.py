@@ -99,7 +99,8 @@ def _estimates(batches: list["Batch"], *, percentiles: bool, near: bool) -> list
     cases = [case for batch in batches for case in batch.cases]
     known = load_calibration(cases[0].calibration)
     told = told_by_runs(known, cases) if near else Told.nothing(len(cases))
-    pace = pace_of(frame, [each * told.longer for each in seconds], added)
+    longer = (told.decode_longer, told.decode_longer, told.prefill_longer, told.prefill_longer)
+    pace = pace_of(frame, [each * own for each, own in zip(seconds, longer, strict=True)], added)
     times = run(frame, pace, added)
     tails = tails_of(frame, pace, added) if percentiles else [None] * len(frame.isl)
     spreads = [known.spreads_of((batch.group,)) for batch in batches]

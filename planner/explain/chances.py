@@ -1,8 +1,9 @@
 """The chance that each limit on time holds, as far as predictions of the plan's kind err.
 
 The logarithm of the true over the predicted time is normal on either side of its median, the prediction, with the 80 %
-interval of steady state that the calibration tells (`planner.costs.rates.spread`): the rule by which `slo.confidence`
-divides limits. Errors of the time per output token are those of gaps and whole requests too, as there.
+interval of steady state that the calibration tells (`planner.costs.rates.spread`), or as the plan says that own runs
+have it believed: the rule by which `slo.confidence` divides limits. Errors of the time per output token are those of
+gaps and whole requests too, as there.
 """
 
 import math
@@ -10,37 +11,37 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from planner.costs.rates.calibration import Calibration, load_calibration
-from planner.costs.rates.spread import group_of_runs
+from planner.costs.rates.spread import chance_within, group_of_runs
 from planner.errors import PlannerError
 from planner.explain.facts import Fact
 from planner.explain.stated import limited_predictions
 from planner.plan.schema import Decision, Envelope, Prediction
 from planner.problem.recorded import INPUTS, recorded_model, recorded_problem
 from planner.problem.resolve import resolve_pool
-from planner.problem.schema import Problem
+from planner.problem.schema import Problem, WorkloadSpec
 
+BY_RUNS = "as own runs tell"
+UNFITTED = "of a group of runs that the costs were not fitted to"
 BY_NAME = ("default", "none")
 
 
 @dataclass(frozen=True, slots=True)
 class Sure:
-    """How sure a predicted time keeps its limit, and whether the costs were fitted to runs of its group."""
+    """How sure a predicted time keeps its limit, and what that rests on beside a fit to runs of its group."""
 
     workload: str
     prediction: Prediction
     chance: float
-    fitted: bool
+    basis: str = ""
 
 
 def chance_facts(envelope: Envelope, decision: Decision) -> Iterator[Fact]:
     """One fact a limit of a serving plan, and one of all of a workload that has several."""
-    calibration = _calibration(envelope)
+    calibration = None if envelope.evidence.beliefs else _calibration(envelope)
     if isinstance(calibration, str):
         yield Fact("note", calibration)
         return
-    if calibration is None:
-        return
-    if calibration.digest != envelope.digests.calibration:
+    if calibration is not None and calibration.digest != envelope.digests.calibration:
         yield Fact("note", "the costs have changed since the plan: how sure its limits are is by those of today")
     chances: dict[str, dict[str, float]] = {}
     for sure in chances_of(envelope, decision):
@@ -48,7 +49,7 @@ def chance_facts(envelope: Envelope, decision: Decision) -> Iterator[Fact]:
         of = chances.setdefault(sure.workload, {})
         of[name] = min(sure.chance, of.get(name, 1.0))
         what = f"`{sure.workload}` keeps its limit on {sure.prediction.statistic} {name} with {sure.chance:.0%}"
-        what += "" if sure.fitted else ", of a group of runs that the costs were not fitted to"
+        what += f", {sure.basis}" if sure.basis else ""
         yield Fact("limit", what, (sure.workload, name), figures={"chance": sure.chance})
     for workload, each in chances.items():
         if len(each) > 1:
@@ -56,19 +57,41 @@ def chance_facts(envelope: Envelope, decision: Decision) -> Iterator[Fact]:
 
 
 def chances_of(envelope: Envelope, decision: Decision) -> Iterator[Sure]:
-    """The chance of every limit on a time of a serving plan; none where the costs of the plan are not at hand."""
+    """The chance of every limit on a time of a serving plan.
+
+    Of workloads that own runs tell of as the plan has them believed, of others by its costs; none where these are not
+    at hand.
+    """
     problem, calibration = recorded_problem(envelope.inputs), _calibration(envelope)
-    if problem is None or calibration is None or isinstance(calibration, str):
+    if problem is None or calibration is None:
         return
+    believed = {(belief.of, belief.metric): belief for belief in envelope.evidence.beliefs}
     limited = list(limited_predictions(envelope))
     for workload in problem.workloads:
-        groups = _groups(problem, decision, problem.model_of(workload))
-        spreads = calibration.spreads_of(groups)
-        fitted = not calibration.groups or not groups - calibration.groups
-        for name, row, limit_s in limited:
-            if name == workload.name:
-                spread = spreads["ttft" if row.metric == "ttft_s" else "tpot"]
-                yield Sure(name, row, spread.chance(limit_s / row.value) if row.value > 0.0 else 1.0, fitted)
+        rows = [(row, limit_s) for name, row, limit_s in limited if name == workload.name]
+        for row, limit_s in rows:
+            room = limit_s / row.value if row.value > 0.0 else math.inf
+            belief = believed.get((workload.name, "ttft_s" if row.metric == "ttft_s" else "tpot_s"))
+            if belief is not None:
+                chance = chance_within(room, -belief.low, belief.high, belief.freedom or math.inf)
+                yield Sure(workload.name, row, chance, BY_RUNS)
+            elif isinstance(calibration, Calibration):
+                yield _by_costs(calibration, problem, decision, workload, row, room)
+
+
+def _by_costs(
+    calibration: Calibration,
+    problem: Problem,
+    decision: Decision,
+    workload: WorkloadSpec,
+    row: Prediction,
+    room: float,
+) -> Sure:
+    """The chance that a prediction keeps a limit of `room` times its value, as far as predictions of its kind err."""
+    groups = _groups(problem, decision, problem.model_of(workload))
+    spread = calibration.spreads_of(groups)["ttft" if row.metric == "ttft_s" else "tpot"]
+    fitted = not calibration.groups or not groups - calibration.groups
+    return Sure(workload.name, row, spread.chance(room), "" if fitted else UNFITTED)
 
 
 def _calibration(envelope: Envelope) -> Calibration | str | None:

@@ -265,6 +265,21 @@ class StepEvidence(Spec):
     tpot_s_by_batch: dict[str, Amount] | None = None
 
 
+class TimeBelief(Spec):
+    """How far a predicted time of a workload may be off, where own runs tell: of TPOT by the runs most like the role.
+
+    `low` and `high` are the ends of the middle 80 % of the logarithm of the true over the predicted time, which is
+    normal on either side, or Student-t where `freedom` says its degrees.
+    """
+
+    of: str
+    metric: Literal["ttft_s", "tpot_s"]
+    role: str | None = Field(default=None, description="the one that decodes and is least sure")
+    low: float
+    high: float
+    freedom: Annotated[float, Field(gt=0)] | None = None
+
+
 class Evidence(Spec):
     """What the costs rest on: the share of predicted time by basis, and every fallback in words."""
 
@@ -272,6 +287,9 @@ class Evidence(Spec):
     sources: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     steps: dict[str, StepEvidence] | None = None  # by role
+    beliefs: tuple[TimeBelief, ...] = Field(
+        default=(), exclude_if=operator.not_, description="of the times of each workload, where own runs tell of them"
+    )
 
 
 class Digests(Spec, records.Digests):

@@ -98,7 +98,7 @@ def with_results(choice: BeliefState, alternatives: Sequence[Alternative], resul
 
 def middle_of(belief: Belief, likeness: Likeness) -> tuple[Floats, Floats]:
     """Both ends [M] of the 80 % of what is believed of each alternative, seconds."""
-    half_M = likeness.deviations(belief.freedom) * np.sqrt(belief.variance_M)
+    half_M = likeness.belief(belief.mean_M, belief.variance_M, belief.freedom).half
     return np.exp(belief.mean_M - half_M), np.exp(belief.mean_M + half_M)
 
 

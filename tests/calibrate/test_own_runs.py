@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,10 +27,12 @@ from planner.errors import PlannerError
 from planner.estimate import estimate_jsonl
 from planner.estimate.case import Case
 from planner.estimate.evaluate import Estimate, evaluate
-from planner.estimate.own_runs import lengths, places, told_by_runs
+from planner.estimate.own_runs import told_by_runs
+from planner.explain.chances import chances_of
 from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.steady.search import prepare
 from planner.load.problems import load_problem
+from planner.plan.schema import Envelope
 from planner.simulate.plans.fleet import fleet_of_plan
 from planner.simulate.plans.setting import Policies
 from planner.simulate.requests.stream import Requests
@@ -121,13 +124,13 @@ def test_what_runs_tell_of_others_is_the_belief_of_proposals_conditioned_on_them
     layout = np.array([[float(gpus), float(gpus), 0.0, 0.0, 0.0] for _, gpus in places])
     lengths = np.array([[1000.0, float(100 + index)] for index in range(len(places))])
     seen = [SeenRun(load[i], tuple(layout[i]), tuple(lengths[i]), error) for i, error in enumerate(errors)]
-    mean, half = likeness.told(seen, load, layout, lengths)
+    told = likeness.told(seen, load, layout, lengths)
     belief = Belief(np.zeros(len(load)), likeness.covariance(load, layout), RERUN**2, freedom)
     for index, error in enumerate(errors):
         belief = belief.measured(index, error)
-    assert mean == pytest.approx(belief.mean_M, abs=1e-9)
-    wide = likeness.deviations(belief.freedom) * np.sqrt(np.diagonal(belief.covariance_MM))
-    assert half[2:] == pytest.approx(wide[2:], rel=1e-9)
+    assert told.mean == pytest.approx(belief.mean_M, abs=1e-9)
+    wide = likeness.belief(belief.mean_M, belief.variance_M, belief.freedom)
+    assert told.half[2:] == pytest.approx(wide.half[2:], rel=1e-9)
 
 
 def test_runs_of_one_deployment_count_as_one_at_their_mean() -> None:
@@ -135,10 +138,10 @@ def test_runs_of_one_deployment_count_as_one_at_their_mean() -> None:
     load, layout, lengths = np.array([3.0, 6.0]), np.zeros((2, 5)), np.array([[1000.0, 200.0], [1000.0, 300.0]])
     run = SeenRun(3.0, (0.0,) * 5, (1000.0, 200.0), 0.2)
     runs = ([run], [replace(run, error=0.1), replace(run, error=0.3)], [run, replace(run, lengths=(2000.0, 200.0))])
-    once, again, both = (TPOT.told(seen, load, layout, lengths) for seen in runs)
+    once, again, both = (TPOT.told(seen, load, layout, lengths).mean for seen in runs)
     assert np.allclose(once, again)
-    assert once[0][0] == pytest.approx(0.2, rel=0.01)
-    assert once[0][1] < both[0][1]
+    assert once[0] == pytest.approx(0.2, rel=0.01)
+    assert once[1] < both[1]
 
 
 def test_bounds_take_what_is_left_in_place_of_what_lies_between_groups() -> None:
@@ -238,30 +241,32 @@ def own_calibration(folder: Path, tpot_ms: float) -> str:
     return str(path)
 
 
-def case_of(row: ServingRow, gpus: int, clients: int, *, apart: bool = False) -> Case:
-    """The case of a row on one instance of so many GPUs, perhaps beside one that takes its prompts."""
-    part = replace(row.case.decode, tp=gpus)
-    return replace(row.case, decode=part, gpus=gpus, clients=clients, prefill=part if apart else None)
+def case_of(row: ServingRow, gpus: int, clients: int | None, *, apart: bool = False) -> Case:
+    """The case of a row on eight GPUs: instances of so many, perhaps beside those that take their prompts."""
+    part = replace(row.case.decode, tp=gpus, replicas=8 // gpus)
+    load = {"clients": clients or 0, "rate_per_s": 0.0 if clients else 5.0}
+    return replace(row.case, decode=part, gpus=8, prefill=part if apart else None, **load)
 
 
 @pytest.mark.parametrize("clients", [64, None])
 def test_layouts_of_a_search_take_what_estimates_take(tmp_path: Path, clients: int | None) -> None:
-    """Where the deployment is one instance: by the same runs, at its share of the clients or any, in either mode."""
+    """On instances of any size: by the same runs, at its share of the clients or any, in either mode."""
     path, (row,) = own_calibration(tmp_path, 12.0), rows_of(tmp_path, 12.0)
     problem = tmp_path / "problem.yaml"
     closed = "" if clients is None else f", load: {{concurrency: {clients}}}"
     wide = PROBLEM.replace("gpus: 2", "nodes: 1").replace("15ms}", f"15ms}}{closed}")
     problem.write_text(wide, encoding="utf-8")
     resolved = load_problem(problem, overrides=[f"costs.calibration={path}"])
-    costs = prepare(resolved).costs_of_pool["m", 0].costs
+    costs_of_pool = prepare(resolved).costs_of_pool["m", 0]
+    costs = costs_of_pool.costs
     known, gpus = load_calibration(path), np.array([1, 2, 4, 8])
     for function in ("colocated", "decode"):
-        own = [(clients or 0) * n // 8 for n in gpus.tolist()]
-        cases = [case_of(row, n, c, apart=function == "decode") for n, c in zip(gpus.tolist(), own, strict=True)]
-        load, layout = places(cases)
-        load = load if clients else np.full_like(load, np.nan)
-        mean, _ = TPOT.told(known.runs[row.case.group].seen, load, layout, lengths(cases))
-        longer = np.exp(mean)
+        cases = [case_of(row, each, clients, apart=function == "decode") for each in gpus.tolist()]
+        told = told_by_runs(known, cases)
+        longer = told.decode_longer * known.slowdown(row.case.group)
+        near = costs_of_pool.near
+        assert near is not None
+        assert near.of_role(function).told(Shards.of(gpus)).half == pytest.approx(told.half, rel=1e-9)
         assert costs.of_role(function).pricer.slowdown_of(Shards.of(gpus)) == pytest.approx(longer, rel=1e-9)
         assert len(set(np.round(longer, 6))) == len(gpus)
 
@@ -274,7 +279,7 @@ def test_a_plan_predicts_and_simulates_its_role_as_an_estimate_of_it_does(tmp_pa
     own, plain = (load_problem(problem, overrides=given) for given in ([f"costs.calibration={path}"], []))
     plans = [solve(resolved) for resolved in (own, plain)]
     known = load_calibration(path)
-    (longer,) = told_by_runs(known, [row.case]).longer * known.slowdown(row.case.group)
+    (longer,) = told_by_runs(known, [row.case]).decode_longer * known.slowdown(row.case.group)
     (bare,) = evaluate([row.case], None)
     assert isinstance(bare, Estimate)
     assert longer * bare.tpot_s == pytest.approx(0.012, rel=0.02), "the run itself"
@@ -290,10 +295,34 @@ def test_a_plan_predicts_and_simulates_its_role_as_an_estimate_of_it_does(tmp_pa
     assert grids[0].decode_s == pytest.approx(longer * grids[1].decode_s, rel=1e-9)
 
 
+def test_a_run_makes_its_own_deployment_as_sure_as_reruns_are(tmp_path: Path) -> None:
+    """Margins of a confidence and the chance of a limit are those of what the run leaves to know, on its side of it."""
+    path, problem = own_calibration(tmp_path, 12.0), tmp_path / "problem.yaml"
+    one = PROBLEM.replace("gpus: 2", "gpus: 1") + "options: {modes: [colocated], max_batch: [8], judged_by: queueing}\n"
+
+    def solved(calibration: str = path, confidence: str = "", clients: int = 8) -> Envelope:
+        slo = f"40ms{confidence}}}, load: {{concurrency: {clients}}}"
+        problem.write_text(one.replace("15ms}", slo), encoding="utf-8")
+        return solve(load_problem(problem, overrides=[f"costs.calibration={calibration}"]))
+
+    sure, unsure = (solved(each, ", confidence: 90%") for each in (path, "default"))
+    tpot = [float(re.findall(r"TPOT and latency by ([\d.]+)", " ".join(p.assumptions))[0]) for p in (sure, unsure)]
+    assert 1.0 < tpot[0] < 1.0 + 4.0 * RERUN < 1.1 < tpot[1]
+    beside = [solved(clients=clients).evidence.beliefs[1] for clients in (8, 4)]
+    assert [belief.metric for belief in beside] == ["tpot_s", "tpot_s"]
+    assert beside[0].high < 4.0 * RERUN < beside[1].high, "beside the run"
+    decision = ServeDecision.model_validate(sure.decision)
+    for off, kept in ((0.96, True), (1.04, False)):
+        times = tuple(row.model_copy(update={"value": off * 0.04}) for row in sure.predictions)
+        chances = chances_of(sure.model_copy(update={"predictions": times}), decision)
+        (chance,) = (each.chance for each in chances if each.prediction.metric == "tpot_s")
+        assert (chance > 0.9) if kept else (chance < 0.1)
+
+
 def test_replicas_alike_are_one_deployment_with_its_share_of_the_load(tmp_path: Path) -> None:
     path, (row,) = own_calibration(tmp_path, 12.0), rows_of(tmp_path, 12.0)
     four = replace(row.case, decode=replace(row.case.decode, replicas=4), gpus=4, clients=32)
-    once, again = told_by_runs(load_calibration(path), [row.case, four]).longer
+    once, again = told_by_runs(load_calibration(path), [row.case, four]).decode_longer
     assert once == again
 
 

@@ -30,8 +30,8 @@ def test_bounds_of_a_group_that_no_fit_has_seen_are_wider_by_what_lies_between_g
     assert [bound[0] for bound in spread.bounds(np.ones(1), row)] == pytest.approx([math.exp(-0.3), math.exp(0.3)])
     wide = spread.elsewhere()
     assert [bound[0] for bound in wide.bounds(np.ones(1), row)] == pytest.approx([math.exp(-0.3), math.exp(0.5)])
-    assert (spread.steady, wide.steady) == pytest.approx((0.3, 0.5))
-    assert ErrorSpread(high=(-0.2, 0.0, 0.0), between=(0.0, 0.4)).elsewhere().steady == pytest.approx(0.4)
+    assert (spread.sides[1], wide.sides[1]) == pytest.approx((0.3, 0.5))
+    assert ErrorSpread(high=(-0.2, 0.0, 0.0), between=(0.0, 0.4)).elsewhere().sides[1] == pytest.approx(0.4)
 
 
 def test_groups_of_a_model_of_sizes_that_no_fit_has_seen_lie_further_apart(tmp_path: Path) -> None:

@@ -77,9 +77,10 @@ def test_a_run_as_predicted_narrows_what_is_believed_of_the_others_and_a_wild_on
 
 def test_intervals_of_the_middle_are_those_of_a_normal_where_the_scale_is_known() -> None:
     known = Likeness(common=0.1, smooth=0.2, single=0.05, load_reach=2.0, layout_reach=4.0)
-    assert known.deviations(math.inf) == NORMAL_80
-    assert known.deviations(1e6) == pytest.approx(NORMAL_80, rel=1e-5)
-    assert known.deviations(3.0) > 1.2 * NORMAL_80
+    halves = [float(known.belief(np.zeros(1), np.ones(1), freedom).half[0]) for freedom in (math.inf, 1e6, 3.0)]
+    assert halves[0] == pytest.approx(NORMAL_80, rel=1e-12)
+    assert halves[1] == pytest.approx(NORMAL_80, rel=1e-5)
+    assert halves[2] > 1.2 * NORMAL_80
 
 
 def test_alternatives_have_names_of_their_own_and_both_modes_are_among_them(question: Question) -> None:

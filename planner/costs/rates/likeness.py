@@ -18,12 +18,40 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.arrays import Floats
-from planner.costs.rates.spread import NORMAL_80, SeenRun
+from planner.costs.rates.spread import MIDDLE_80, SeenRun
 
-MIDDLE_80 = 0.9  # share below the upper end of the middle 80 %
 RERUN = 0.006  # log deviation of TPOT between reruns, whose median change is 0.4 %
 UNPLACED = 3.1  # doublings of a load that is not known from that of a run: as two of a group that were measured
+SAME = 1e-6  # doublings and tokens by which two places may differ and be one
 LEAST_LEFT = RERUN**2  # variance of what is believed of a deployment that ran
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorBelief:
+    """What is believed of the logarithm of measured over predicted times [M]: Student-t of one freedom."""
+
+    mean: Floats
+    scale: Floats
+    freedom: float
+
+    @property
+    def half(self) -> Floats:
+        """Of the width of the middle 80 % [M]."""
+        return self.above(MIDDLE_80)
+
+    def above(self, share: float) -> Floats:
+        """How far above the mean what this share lies below reaches [M]."""
+        from scipy.special import ndtri, stdtrit
+
+        deviations = ndtri(share) if math.isinf(self.freedom) else stdtrit(self.freedom, share)
+        return np.asarray(float(deviations) * self.scale)
+
+    def below(self, off: Floats | float) -> Floats:
+        """The chance [M] that the logarithm is no further than `off` above its mean."""
+        from scipy.special import ndtr, stdtr
+
+        deviations = off / self.scale
+        return np.asarray(ndtr(deviations) if math.isinf(self.freedom) else stdtr(self.freedom, deviations))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +86,8 @@ class Likeness:
         near_MN = alike_MN * np.exp(-layout_MN / self.layout_reach)
         return np.asarray(self.common**2 + self.smooth**2 * near_MN)
 
-    def told(
-        self, runs: Sequence[SeenRun], load_M: Floats, layout_MF: Floats, lengths_ML: Floats
-    ) -> tuple[Floats, Floats]:
-        """Means [M] of log errors after these runs, and halves [M] of the width of their middle 80 %.
+    def told(self, runs: Sequence[SeenRun], load_M: Floats, layout_MF: Floats, lengths_ML: Floats) -> ErrorBelief:
+        """What is believed of log errors [M] after these runs.
 
         Runs of one deployment and lengths count as one, at their mean; such a deployment shares what is single of it
         too. A Student-t process, conditioned: Shah, Wilson, Ghahramani, AISTATS 2014, lemma 3.
@@ -71,7 +97,8 @@ class Likeness:
         error_D = np.bincount(place.ravel(), [run.error for run in runs]) / np.bincount(place.ravel())
         load_D, layout_DF = place_DP[:, 0], place_DP[:, 1 : 1 + layout_MF.shape[1]]
         seen_DD = self.covariance(load_D, layout_DF) + RERUN**2 * np.eye(len(error_D))
-        alike_MD = (np.column_stack((load_M, layout_MF, lengths_ML))[:, None] == place_DP).all(axis=2)
+        place_MP = np.column_stack((load_M, layout_MF, lengths_ML))
+        alike_MD = (np.abs(place_MP[:, None] - place_DP) <= SAME).all(axis=2)
         shared_MD = self.shared(load_M, layout_MF, load_D, layout_DF) + self.single**2 * alike_MD
         weights_MD = np.linalg.solve(seen_DD, shared_MD.T).T
         whole = self.common**2 + self.smooth**2 + self.single**2
@@ -80,13 +107,11 @@ class Likeness:
         if math.isfinite(self.freedom):
             square = float(error_D @ np.linalg.solve(seen_DD, error_D))
             left_M = left_M * (self.freedom + square) / freedom
-        return np.asarray(weights_MD @ error_D), np.asarray(self.deviations(freedom) * np.sqrt(left_M))
+        return self.belief(np.asarray(weights_MD @ error_D), left_M, freedom)
 
-    def deviations(self, freedom: float) -> float:
-        """Either side of the middle 80 % of a belief of this many degrees of freedom."""
-        from scipy.special import stdtrit
-
-        return self.held * (NORMAL_80 if math.isinf(freedom) else float(stdtrit(freedom, MIDDLE_80)))
+    def belief(self, mean: Floats, variance: Floats, freedom: float) -> ErrorBelief:
+        """A belief of these squared scales, as wide as held."""
+        return ErrorBelief(mean, self.held * np.sqrt(variance), freedom)
 
 
 TPOT = Likeness(0.083, 0.123, 0.062, 2.89, 3.90, freedom=2.52, held=0.857)

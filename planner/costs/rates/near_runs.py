@@ -12,7 +12,7 @@ import numpy as np
 
 from planner.arrays import Floats
 from planner.costs.operators.work import Shards
-from planner.costs.rates.likeness import TPOT
+from planner.costs.rates.likeness import TPOT, ErrorBelief
 from planner.costs.rates.spread import GroupBias
 
 MODE_APART = 8.0  # doublings between colocated and disaggregated: likeliest on decisions measured in both modes
@@ -24,11 +24,16 @@ def layout_of(gpus: Floats, tp: Floats, dp: Floats, ep: Floats, disaggregated: F
     return np.column_stack((degrees, MODE_APART * disaggregated))
 
 
+def load_of(clients_per_gpu: Floats | float, gpus: Floats) -> Floats:
+    """Base-2 logarithms of the clients of instances of so many GPUs [M], one at least; NaN where nobody knows."""
+    return np.log2(np.maximum(clients_per_gpu * gpus, 1.0))
+
+
 @dataclass(frozen=True, slots=True)
 class NearRuns:
     """Runs of a group as a search takes them: by the layout of an instance, at its share of the clients or any load.
 
-    Of disaggregated instances the GPUs of others, which are not chosen yet, do not count.
+    Clients are spread over all GPUs, of which those of an instance have their share.
     """
 
     bias: GroupBias
@@ -45,14 +50,18 @@ class NearRuns:
         same = len(shards) > 1 and all(
             (degree == degree[0]).all() for degree in (shards.tp, shards.dp, shards.ep, shards.devices)
         )
-        mean, _ = self.told(shards.take(np.zeros(1, dtype=np.intp)) if same else shards)
+        mean = self.told(shards.take(np.zeros(1, dtype=np.intp)) if same else shards).mean
         return np.broadcast_to(np.exp(mean - self.bias.mean), (len(shards),))
 
-    def told(self, shards: Shards) -> tuple[Floats, Floats]:
-        """Of instances [N], as of deployments of one of them (`planner.costs.rates.likeness.Likeness.told`)."""
+    def margin(self, shards: Shards, confidence: float) -> Floats:
+        """By how much limits on TPOT are divided to be kept by instances [N] with so much confidence."""
+        return np.exp(self.told(shards).above(confidence))
+
+    def told(self, shards: Shards) -> ErrorBelief:
+        """Of instances [N] (`planner.costs.rates.likeness.Likeness.told`)."""
         tp, dp, ep, gpus = shards.tp, shards.dp, shards.ep, shards.devices
-        load = np.log2(np.maximum(self.clients_per_gpu * gpus, 1.0))
         mode = np.full(len(shards), float(self.disaggregated))
+        lengths = np.tile(self.lengths, (len(shards), 1))
         return TPOT.told(
-            self.bias.seen, load, layout_of(gpus, tp, dp, ep, mode), np.tile(self.lengths, (len(shards), 1))
+            self.bias.seen, load_of(self.clients_per_gpu, gpus), layout_of(gpus, tp, dp, ep, mode), lengths
         )

@@ -26,6 +26,7 @@ MOST_QUEUE = 20.0  # times the idle one: longer queues say no more of how wide e
 WIDEST = 4.0  # logarithm of a bound over its estimate
 LAYOUT_SIZES = 5  # that tell layouts apart
 LEAST_WITHIN = 0.01  # deviation of a run: benchmarks repeat to a percent
+MIDDLE_80 = 0.9  # share below the upper end of the middle 80 %
 NORMAL_80 = 1.2815515655446004  # deviations of a normal either side of the middle 80 %
 
 
@@ -94,10 +95,12 @@ class ErrorSpread:
         )
         return np.asarray(np.maximum(sum(sides) / 2.0 / NORMAL_80, LEAST_WITHIN))
 
-    @property
-    def steady(self) -> float:
-        """The logarithm of the upper bound over an estimate where nothing queues."""
-        return float(np.hypot(max(self.high[0], 0.0), self._apart[1]))
+    def margin(self, confidence: float) -> float:
+        """The truth over an estimate that it is no longer than with so much confidence, where nothing queues.
+
+        The upper bound holds with 90 %; others by a Gaussian.
+        """
+        return math.exp(NormalDist().inv_cdf(confidence) / NORMAL_80 * self.sides[1])
 
     def bounds(self, estimate: Floats, features_NF: Floats) -> tuple[Floats, Floats]:
         """Both bounds [N]; the estimate lies between them."""
@@ -106,17 +109,34 @@ class ErrorSpread:
         below, above = self._apart
         return estimate * np.exp(-np.hypot(low, below)), estimate * np.exp(np.hypot(high, above))
 
+    @property
+    def sides(self) -> tuple[float, float]:
+        """Logarithms of an estimate over the lower bound, and of the upper over it, where nothing queues."""
+        low, high = (min(self.low[0], 0.0), max(self.high[0], 0.0))
+        return float(np.hypot(low, self._apart[0])), float(np.hypot(high, self._apart[1]))
+
     def chance(self, room: float) -> float:
         """That the truth is below `room` times the estimate in steady state; its logarithm is normal on either side."""
-        low, high = (min(self.low[0], 0.0), max(self.high[0], 0.0))
-        side = float(np.hypot(high, self._apart[1]) if room >= 1.0 else np.hypot(low, self._apart[0]))
-        if side == 0.0:
-            return float(room >= 1.0)
-        return NormalDist().cdf(math.log(room) / side * NORMAL_80)
+        return chance_within(room, *self.sides)
 
     @property
     def _apart(self) -> tuple[float, float]:
         return self.between if self.unseen else (0.0, 0.0)
+
+
+def chance_within(room: float, low: float, high: float, freedom: float = math.inf) -> float:
+    """That the truth is below `room` times an estimate, whose middle 80 % reach `low` down and `high` up in logarithms.
+
+    Normal on either side, or Student-t.
+    """
+    side = high if room >= 1.0 else low
+    if side == 0.0:
+        return float(room >= 1.0)
+    if math.isinf(freedom):
+        return NormalDist().cdf(math.log(room) / side * NORMAL_80)
+    from scipy.special import stdtr, stdtrit
+
+    return float(stdtr(freedom, math.log(room) / side * float(stdtrit(freedom, MIDDLE_80))))
 
 
 def group_of_runs(arch: Architecture, accelerator: str, engine: str) -> str:

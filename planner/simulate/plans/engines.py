@@ -60,7 +60,7 @@ def engines_of(role: Role, setting: FleetSetting, ffn: Role | None = None) -> li
             hint="check the plan: `planner check PLAN`",
         )
     shape, engine = role.parallelism, setting.problem.engine.name
-    shards = _shards(role)
+    shards = shards_of(role)
     pool = setting.pools[role.pool]
     policy = setting.policies.engine_policy or SERVING_ENGINES[engine].policy
     turns = 1 if ffn is None else int(role.limits.get("micro_batches", 1))
@@ -149,7 +149,7 @@ def _priced(
     return step_grid(
         setting.arch,
         pricer,
-        _shards(role),
+        shards_of(role),
         overheads,
         most_sequences=most,
         longest_tokens=longest,
@@ -162,7 +162,7 @@ def _priced(
 
 def _encode_s(setting: FleetSetting, role: Role, media: Sequence[Media | None]) -> tuple[tuple[float, float], ...]:
     """By workload, what encoding takes an engine of the role: a run of the tower, and a token of it."""
-    pricer, shards = _pricer(setting, setting.pools[role.pool], role), _shards(role)
+    pricer, shards = _pricer(setting, setting.pools[role.pool], role), shards_of(role)
     models = [setting.problem.model_of(workload) for workload in setting.problem.workloads]
     times = [
         encode_times(setting.arch, pricer, shards, each) if each is not None and model == role.model else None
@@ -234,7 +234,7 @@ def moved_bytes(setting: FleetSetting, drafts: Drafts = NO_DRAFTS) -> float:
     return (float(moved[0]) + drafts.kv_bytes(Shards.of(1), length)) / length
 
 
-def _shards(role: Role) -> Shards:
+def shards_of(role: Role) -> Shards:
     """Degrees of a role; micro-batches of attention alone take turns with another role, and are none of its steps."""
     shape = role.parallelism
     halves = 1 if role.function == ATTENTION else int(role.limits.get("micro_batches", 1))

@@ -14,7 +14,7 @@ from planner.kinds.serve.plan.context import beyond_predictions, context_assumpt
 from planner.kinds.serve.plan.encoded import encoding_predictions
 from planner.kinds.serve.plan.losses import losses_of, spare_room
 from planner.kinds.serve.plan.memory import memory_assumptions, prefix_memory, with_tiers
-from planner.kinds.serve.plan.own_runs import run_assumptions
+from planner.kinds.serve.plan.own_runs import margin_assumptions, run_assumptions, time_beliefs
 from planner.kinds.serve.plan.place import placement_blocks
 from planner.kinds.serve.plan.places import place_assumptions
 from planner.kinds.serve.plan.steps import step_evidence
@@ -148,12 +148,7 @@ def _assumptions(setting: ServeSetting, outcome: Outcome) -> Iterator[str]:
         yield CLIENTS_MOST if outcome.formulated.problem.maximising else CLIENTS_LEAST
     if any(target.latency_limits for target in targets):
         yield "limits on whole requests are judged at the mean time per output token, and prefill has a share of them"
-    for workload, target in zip(setting.resolved.workloads, targets, strict=True):
-        if workload.spec.slo.confidence is not None:
-            yield (
-                f"for a confidence of {workload.spec.slo.confidence:g} limits of `{target.name}` are divided: TTFT by"
-                f" {target.margins.ttft:.3g}, TPOT and latency by {target.margins.tpot:.3g}"
-            )
+    yield from margin_assumptions(setting, used)
     if len({workload.model for workload in setting.resolved.workloads}) < len(targets):
         yield "an instance that serves several workloads divides its time between them, and each runs as if alone in it"
     if any(item.candidate.ffn is not None for item in used):
@@ -458,4 +453,5 @@ def _evidence(setting: ServeSetting, used: Sequence[RoleInUse]) -> Evidence:
         sources=tuple(dict.fromkeys(pricer.name for pricer in pricers)),
         notes=tuple(sorted(notes)),
         steps={name: step for item in used for name, step in step_evidence(setting, item).items()},
+        beliefs=tuple(time_beliefs(setting, used)),
     )

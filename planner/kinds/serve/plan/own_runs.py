@@ -1,13 +1,16 @@
-"""What a plan says of the runs that its calibration carries: how much longer its steps are by them, if at all."""
+"""What a plan says of the runs that its calibration carries: how much longer its steps are by them, and how sure."""
 
 import math
 from collections.abc import Iterator, Sequence
 
 from planner.costs.operators.work import Shards
+from planner.costs.rates.likeness import ErrorBelief
 from planner.costs.rates.spread import group_of_runs
-from planner.costs.serving.own_runs import near_runs
+from planner.kinds.serve.steady.demand import Target
 from planner.kinds.serve.steady.roles_in_use import RoleInUse
-from planner.kinds.serve.steady.search import ServeSetting
+from planner.kinds.serve.steady.search import ServeSetting, spreads_of
+from planner.kinds.serve.steady.sureness import Side, margins_in_use
+from planner.plan.schema import TimeBelief
 
 
 def run_assumptions(setting: ServeSetting, used: Sequence[RoleInUse]) -> Iterator[str]:
@@ -34,20 +37,56 @@ def run_assumptions(setting: ServeSetting, used: Sequence[RoleInUse]) -> Iterato
         yield f"the own runs of the calibration are of {', '.join(own)}, and move nothing here"
 
 
-def _of_roles(setting: ServeSetting, used: Sequence[RoleInUse]) -> Iterator[str]:
-    pools, problem = setting.resolved.pools, setting.resolved.problem
-    for item in used:
-        model, pool = item.candidate.model, pools[item.candidate.pool]
-        arch = setting.resolved.models[model]
-        near = near_runs(setting.calibration, arch, pool, problem, model, pools)
-        if near is None or item.candidate.ffn is not None:
+def time_beliefs(setting: ServeSetting, used: Sequence[RoleInUse]) -> Iterator[TimeBelief]:
+    """Of both times of each workload whose TPOT own runs tell."""
+    for workload, target in zip(setting.resolved.workloads, setting.targets, strict=True):
+        told = {item.role: own for item in _decoding(used, target) if (own := _told(setting, item)) is not None}
+        if not told:
             continue
-        shards = Shards.of(*item.candidate.shape.all_degrees)
-        (mean,), (half,) = near.of_role(item.candidate.function).told(shards)
+        role = max(told, key=lambda name: float(told[name].half[0]))
+        half = float(told[role].half[0])
+        low, high = spreads_of(setting.resolved, workload, setting.calibration)["ttft"].sides
+        yield TimeBelief(of=target.name, metric="ttft_s", low=-low, high=high)
+        yield TimeBelief(of=target.name, metric="tpot_s", role=role, low=-half, high=half, freedom=told[role].freedom)
+
+
+def margin_assumptions(setting: ServeSetting, used: Sequence[RoleInUse]) -> Iterator[str]:
+    """By how much limits at a confidence are divided: one line a workload."""
+    for workload, target in zip(setting.resolved.workloads, setting.targets, strict=True):
+        if workload.spec.slo.confidence is not None:
+            margins = margins_in_use(target, (_side(setting, item) for item in _decoding(used, target)))
+            yield (
+                f"for a confidence of {workload.spec.slo.confidence:g} limits of `{target.name}` are divided: TTFT by"
+                f" {margins.ttft:.3g}, TPOT and latency by {margins.tpot:.3g}"
+            )
+
+
+def _of_roles(setting: ServeSetting, used: Sequence[RoleInUse]) -> Iterator[str]:
+    for item in used:
+        told = _told(setting, item)
+        if told is None or item.candidate.ffn is not None:
+            continue
+        (mean,), (half,) = told.mean, told.half
         yield (
             f"of these, steps of `{item.role}` are {_change(mean)} than the costs say, by the own runs most like it "
             f"(80 %: from {_change(mean - half)} to {_change(mean + half)})"
         )
+
+
+def _decoding(used: Sequence[RoleInUse], target: Target) -> list[RoleInUse]:
+    """The roles that decode for a target."""
+    return [item for item in used if item.load_per_s[target.index] > 0.0 and item.candidate.function != "prefill"]
+
+
+def _told(setting: ServeSetting, item: RoleInUse) -> ErrorBelief | None:
+    function, costs, shards = _side(setting, item)
+    return None if costs.near is None else costs.near.of_role(function).told(shards)
+
+
+def _side(setting: ServeSetting, item: RoleInUse) -> Side:
+    candidate = item.candidate
+    costs, shards = setting.costs_of_pool[candidate.model, candidate.pool], Shards.of(*candidate.shape.all_degrees)
+    return candidate.function, costs, shards
 
 
 def _change(mean: float) -> str:

@@ -130,6 +130,14 @@ def require_simulable(setting: ServeSetting) -> None:
             where=where,
             hint=f"{hint}, or state a rate",
         )
+    sure = [target.name for target in setting.targets if target.margins.by_layout is not None]
+    if sure:
+        raise PlannerError(
+            f"simulation judges all placements by the same limits, and own runs divide those of `{sure[0]}` for its "
+            "confidence by layout",
+            where=where,
+            hint=f"{hint}, or leave `confidence` out",
+        )
     hit = [target.name for target in setting.targets if target.prefix_hits > 0.0]
     if hit:
         raise PlannerError(

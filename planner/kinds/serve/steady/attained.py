@@ -56,10 +56,10 @@ class Outputs:
         return share
 
     def share_keeping(
-        self, first: Callable[[Floats], Floats], tpot_s: Floats, ttft_limit_s: float, latency_limit_s: float
+        self, first: Callable[[Floats], Floats], tpot_s: Floats, ttft_limit_s: float, latency_limit_s: Floats | float
     ) -> Floats:
         """The share of requests [N] whose first token and whose end are in time."""
-        if not np.isfinite(latency_limit_s):
+        if not np.isfinite(latency_limit_s).all():
             return first(np.full((len(tpot_s), 1), ttft_limit_s))[:, 0]
         return self.share_within(lambda left_s: first(np.minimum(left_s, ttft_limit_s)), tpot_s, latency_limit_s)
 

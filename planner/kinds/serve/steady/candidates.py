@@ -374,6 +374,9 @@ class CandidateSearch:
         tally: Tally,
     ) -> LimitedRates:
         fits, most_busy = points.fits[i], self.options.max_prefill_utilisation
+        if target.margins.by_layout is not None:
+            margin = self.pool_costs.margin(function, points.shards, target.margins.by_layout)
+            timed = replace(timed, margin=margin)
         occupied = self.options.filled(target.clients)
         if channel is None:
             return judge_colocated(target, points, fits, timed, most_busy, occupied, tally)

@@ -5,7 +5,6 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import NormalDist
 
 import numpy as np
 
@@ -232,6 +231,7 @@ class Target:
 
     def for_first_stage(self, share: float) -> "Target":
         """The limits of prefill when it may use `share` of every limit on the whole request."""
+        share /= self.margins.first_stage
         limits = [replace(limit, limit_s=limit.limit_s * share) for limit in self.latency_limits]
         if self.outputs.vary:
             limits += [replace(MEAN, limit_s=limit.limit_s) for limit in limits if limit.quantile is not None]
@@ -357,13 +357,19 @@ def _fabric_bytes_per_s(pool: Pool) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Margins:
-    """By how much limits are divided so that they are kept in spite of the error of predictions."""
+    """By how much limits are divided so that they are kept in spite of the error of predictions.
+
+    Where own runs tell layouts apart, limits on TPOT and whole requests are divided by that of each layout
+    (`PoolCosts.margin`), and are undivided here but for the share that prefill alone has of whole requests.
+    """
 
     ttft: float = 1.0
     tpot: float = 1.0
+    first_stage: float = 1.0  # beyond `tpot`, of limits on whole requests for prefill alone
+    by_layout: float | None = None  # the confidence, where layouts have their own
 
     @classmethod
-    def of(cls, confidence: float | None, spreads: Mapping[str, ErrorSpread]) -> "Margins":
+    def of(cls, confidence: float | None, spreads: Mapping[str, ErrorSpread], *, by_layout: bool = False) -> "Margins":
         """The upper end of the 80 % interval of steady state keeps a limit with 90 %; others by a Gaussian.
 
         Raises PlannerError when the calibration does not say how far predictions err.
@@ -376,8 +382,8 @@ class Margins:
                 where="slo.confidence",
                 hint="leave `confidence` out, or take a calibration with a section `intervals`",
             )
-        deviations = NormalDist().inv_cdf(confidence) / NormalDist().inv_cdf(0.9)
-        return cls(*(math.exp(deviations * spreads[name].steady) for name in ("ttft", "tpot")))
+        ttft, tpot = (spreads[name].margin(confidence) for name in ("ttft", "tpot"))
+        return cls(ttft, first_stage=tpot, by_layout=confidence) if by_layout else cls(ttft, tpot)
 
 
 def make_target(
@@ -389,8 +395,11 @@ def make_target(
     *,
     context_tokens: int,
     joining_steps: float = 1.0,
+    by_layout: bool = False,
 ) -> Target:
     """The target of one resolved workload; its limits are divided by the margins of its confidence.
+
+    `by_layout`: own runs tell layouts apart, so that the search divides limits by theirs.
 
     Lengths are those of what engines with a context of `context_tokens` serve of it.
 
@@ -399,7 +408,7 @@ def make_target(
     A sequence found decoding is length-biased: its mean output is osl (1 + cv^2), and half of it is cached already.
     """
     slo, load = workload.spec.slo, workload.spec.load
-    margins = Margins.of(slo.confidence, spreads)
+    margins = Margins.of(slo.confidence, spreads, by_layout=by_layout)
     served = served_of(workload, context_tokens)
     isl, osl = served.input.mean_tokens, served.output.mean_tokens
     arrival_cv2 = 1.0 if load is None or load.rate_per_s is None else load.arrival_cv**2

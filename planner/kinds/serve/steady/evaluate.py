@@ -39,6 +39,12 @@ class StepTimes:
     engines: Engines | None = None  # of roles that prefill and decode
     decoding: SteadySteps | None = None  # at the full batch, of roles that decode
     varied_s: Floats | None = None  # of prefill alone, what grows with a prompt; 0 in stages
+    margin: Floats | None = None  # by which limits on TPOT, gaps and whole requests are divided, beyond the target's
+
+    def bound_s(self, limit_s: float, rows: Indices | slice = slice(None)) -> Floats | float:
+        """The longest time that keeps such a limit, of some points."""
+        longest_s = limit_s * (1.0 + TOLERANCE)
+        return longest_s if self.margin is None else longest_s / self.margin[rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +120,14 @@ def _fast(limits: Sequence[TimeLimit], target: Target, timed: StepTimes) -> Bool
     """Whether the full batch keeps `limits` on the time per output token [N]: means, and shares of requests."""
     fast = np.ones(len(timed.tpot_s), dtype=np.bool_)
     for limit in limits:
-        bound_s = limit.limit_s * (1.0 + TOLERANCE)
         if limit.quantile is None:
-            fast &= timed.tpot_s <= bound_s
+            fast &= timed.tpot_s <= timed.bound_s(limit.limit_s)
             continue
         assert timed.decoding is not None, "roles that decode have steps"
         rows = np.flatnonzero(fast)
-        within = timed.decoding.take(rows).at_full_batch(target.answers).share_within(bound_s)
+        within = (
+            timed.decoding.take(rows).at_full_batch(target.answers).share_within(timed.bound_s(limit.limit_s, rows))
+        )
         fast[rows] = within >= limit.quantile - TOLERANCE
     return fast
 
@@ -131,7 +138,7 @@ def _paced(target: Target, timed: StepTimes, rows: Indices) -> Floats:
     if target.attained_share <= 0.0 or not np.isfinite(bound_s):
         return np.ones(len(rows))
     assert timed.decoding is not None, "roles that decode have steps"
-    return timed.decoding.take(rows).at_full_batch(target.answers).share_within(bound_s * (1.0 + TOLERANCE))
+    return timed.decoding.take(rows).at_full_batch(target.answers).share_within(timed.bound_s(bound_s, rows))
 
 
 def _steady(target: Target, timed: StepTimes) -> Bools:
@@ -142,8 +149,8 @@ def _steady(target: Target, timed: StepTimes) -> Bools:
     assert timed.decoding is not None, "roles that decode have steps"
     gaps = gaps_of(target, timed.decoding, timed.prefill_steps, timed.engines)
     for limit in target.itl_limits:
-        bound_s = limit.limit_s * (1.0 + TOLERANCE)
-        steady &= (gaps.mean_s if limit.quantile is None else gaps.quantile_s(limit.quantile)) <= bound_s
+        gap_s = gaps.mean_s if limit.quantile is None else gaps.quantile_s(limit.quantile)
+        steady &= gap_s <= timed.bound_s(limit.limit_s)
     return steady
 
 
@@ -204,9 +211,7 @@ def judge_colocated(
     filled = np.full(len(points), occupied)
     rows = np.flatnonzero(fits & ~behind & ~slow)
     if np.any(np.isfinite([limit.limit_s for limit in (*target.ttft_limits, *target.latency_limits)])):
-        filled[rows] = _filled(
-            target, timed.engines.take(rows), timed.tpot_s[rows], _paced(target, timed, rows), occupied
-        )
+        filled[rows] = _filled(target, timed, rows, _paced(target, timed, rows), occupied)
     late = np.zeros(len(points), dtype=np.bool_)
     late[rows] = filled[rows] <= 0.0
     times = first_tokens(timed.engines, filled, varied(target), waits_for_places=target.clients is None)
@@ -225,13 +230,16 @@ def varied(target: Target) -> Variability:
     return Variability(target.arrival_cv2, target.service_cv2, target.answers.cv2)
 
 
-def _filled(target: Target, engines: Engines, tpot_s: Floats, paced: Floats, occupied: float) -> Floats:
-    """The largest share of the capacity [N], at most `occupied`, that keeps limits on first tokens and whole requests.
+def _filled(target: Target, timed: StepTimes, members: Indices, paced: Floats, occupied: float) -> Floats:
+    """The largest share of the capacity of some points, at most `occupied`, that keeps limits on first tokens and
+    whole requests.
 
     Limits on several times that a share of requests must keep are judged together; `paced` of the requests keep those
     on the time per output token. By halving, to a part in `FILLED`; 0 where none keeps them. Closed loops are as full
     as their clients make them.
     """
+    assert timed.engines is not None, "roles that do both have engines"
+    engines, tpot_s = timed.engines.take(members), timed.tpot_s[members]
     decoding_s, places = (target.osl - 1.0) * tpot_s, target.clients is None
     longest = [strictest_s(limits) for limits in (target.ttft_limits, target.latency_limits)]
 
@@ -242,14 +250,14 @@ def _filled(target: Target, engines: Engines, tpot_s: Floats, paced: Floats, occ
             if np.isfinite(limit.limit_s) and limit.statistic != ATTAINMENT:
                 keeps &= times.quantile_s(limit.quantile) <= limit.limit_s * (1.0 + TOLERANCE)
         for limit in target.latency_limits:
-            bound_s = limit.limit_s * (1.0 + TOLERANCE)
+            bound_s = timed.bound_s(limit.limit_s, members[rows])
             if limit.quantile is None:
                 keeps &= times.mean_s + decoding_s[rows] <= bound_s
             elif limit.statistic != ATTAINMENT:
                 within = target.outputs.share_within(times.share_within, tpot_s[rows], bound_s)
                 keeps &= within >= limit.quantile - TOLERANCE
         if target.attained_share > 0.0:
-            bounds_s = [bound_s * (1.0 + TOLERANCE) for bound_s in longest]
+            bounds_s = longest[0] * (1.0 + TOLERANCE), timed.bound_s(longest[1], members[rows])
             kept_by = target.outputs.share_keeping(times.share_within, tpot_s[rows], *bounds_s)
             keeps &= paced[rows] * kept_by >= target.attained_share - TOLERANCE
         return keeps

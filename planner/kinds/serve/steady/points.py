@@ -11,6 +11,8 @@ import numpy as np
 
 from planner.arrays import Bools, Floats, Indices
 from planner.costs.operators.work import Shards
+from planner.costs.rates.near_runs import NearRuns
+from planner.costs.rates.spread import ErrorSpread
 from planner.costs.serving.attention_ffn import Port
 from planner.costs.serving.memory import activation_bytes, kv_cache_bytes, weight_bytes
 from planner.engines.release import Release
@@ -41,6 +43,14 @@ class PoolCosts:
     port: Port  # of one device
     reserve: float = 0.0  # share of that memory which plans leave free
     held_tokens: int = 0  # that one sequence must find room for
+    near: NearRuns | None = None  # own runs of the model here
+    spread: ErrorSpread = field(default_factory=ErrorSpread)  # of TPOT, where there are none
+
+    def margin(self, function: str, shards: Shards, confidence: float) -> Floats:
+        """By how much limits on TPOT are divided to be kept by instances [N] with so much confidence."""
+        if self.near is not None:
+            return self.near.of_role(function).margin(shards, confidence)
+        return np.full(len(shards), self.spread.margin(confidence))
 
     @property
     def room_bytes(self) -> float:

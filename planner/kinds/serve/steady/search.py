@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from planner.costs.rates.calibration import Calibration, load_calibration
+from planner.costs.rates.near_runs import NearRuns
 from planner.costs.rates.pricer import make_pricer, open_store, profile_paths
 from planner.costs.rates.profiled import Profiled
 from planner.costs.rates.spread import ErrorSpread, group_of_runs
@@ -18,6 +19,7 @@ from planner.engines.handover import NO_WAY, Way
 from planner.engines.load import release_of
 from planner.engines.release import Release
 from planner.errors import PlannerError
+from planner.hardware.cluster import Pool
 from planner.hardware.profiles.store import ProfileStore
 from planner.kinds.serve.options import ServeOptions
 from planner.kinds.serve.steady.allowed import allowed
@@ -149,10 +151,11 @@ def prepare(resolved: Resolved, *, reserving: bool = True) -> ServeSetting:
             workload,
             index,
             resolved.models[workload.model],
-            _spreads_of(resolved, workload, calibration),
+            spreads_of(resolved, workload, calibration),
             drafters[workload.model],
             context_tokens=context_of(resolved, index),
             joining_steps=JOINING_AHEAD if forms_ahead(problem.engine) else JOINING_STEPS,
+            by_layout=any(_near(resolved, workload.model, pool, calibration) for pool in resolved.pools),
         )
         for index, workload in enumerate(resolved.workloads)
     )
@@ -170,10 +173,15 @@ def prepare(resolved: Resolved, *, reserving: bool = True) -> ServeSetting:
     return ServeSetting(resolved, options, targets, costs_of_pool, spaces, store, calibration, release, ways)
 
 
-def _spreads_of(resolved: Resolved, workload: Workload, calibration: Calibration) -> Mapping[str, ErrorSpread]:
+def spreads_of(resolved: Resolved, workload: Workload, calibration: Calibration) -> Mapping[str, ErrorSpread]:
     """How far predictions of a workload err: those of the pool that is known least."""
     arch, engine = resolved.models[workload.model], resolved.problem.engine.name
     return calibration.spreads_of(group_of_runs(arch, pool.node.accelerator.name, engine) for pool in resolved.pools)
+
+
+def _near(resolved: Resolved, model: str, pool: Pool, calibration: Calibration) -> NearRuns | None:
+    """Own runs of a model on a pool."""
+    return near_runs(calibration, resolved.models[model], pool, resolved.problem, model, resolved.pools)
 
 
 def with_pools(setting: ServeSetting, resolved: Resolved) -> ServeSetting:
@@ -217,14 +225,16 @@ def _pool_costs(
 ) -> PoolCosts:
     """One model's costs on the pool with that index in the problem."""
     arch, engine, pool = resolved.models[model], resolved.problem.engine, resolved.pools[index]
-    near = near_runs(calibration, arch, pool, resolved.problem, model, resolved.pools)
+    near = _near(resolved, model, pool, calibration)
     pricer = make_pricer(
         pool, arch, engine=engine.name, version=engine.version, calibration=calibration, store=store, near=near
     )
     memory = pool.node.accelerator.usable_bytes(engine.memory_utilisation)
     costs = Costs(arch, pricer, calibration.engine(engine.name, engine.version), drafter)
     port, context_tokens = Port.of(pool, calibration.efficiencies), engine.max_context_tokens or 0
-    return PoolCosts(index, pool, costs, memory, port, options.memory_reserve, context_tokens)
+    group = group_of_runs(arch, pool.node.accelerator.name, engine.name)
+    spread = calibration.spreads_of((group,)).get("tpot", ErrorSpread())
+    return PoolCosts(index, pool, costs, memory, port, options.memory_reserve, context_tokens, near, spread)
 
 
 def search(

@@ -93,7 +93,7 @@ def _judged(
 
     fewest = max(trials.fewest_requests, fewest)
     halves = BROKEN_CHOICE if seed == SEARCH_SEED else BROKEN_TRY
-    return judge(simulated, trials.shared.slos, fewest_requests=fewest, until_broken=halves)
+    return judge(simulated, trials.shared.slos(decision), fewest_requests=fewest, until_broken=halves)
 
 
 @dataclass(frozen=True, slots=True)

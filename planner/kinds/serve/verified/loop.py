@@ -97,7 +97,7 @@ def solve_verified(
         verified = proposing.verify(best_kept)
         if verified is not None:
             evidence = proposing.evidence(searches) | {"cheaper_mixes_not_simulated": climb.not_simulated}
-            return verified_plan(setting, verified, evidence, proposing.trials.shared, bounds.whole)
+            return verified_plan(setting, verified, evidence, bounds.whole)
         refused.append(best_kept)
         if best_kept is not proposed_kept and len(refused) <= MOST_REFUTED:
             kept.append((proposed_kept, proposing))

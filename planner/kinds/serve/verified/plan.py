@@ -16,7 +16,6 @@ from planner.kinds.serve.plan.encoded import encoding_predictions
 from planner.kinds.serve.plan.memory import memory_assumptions
 from planner.kinds.serve.steady.search import Outcome, ServeSetting
 from planner.kinds.serve.verified.confirm import Confirmed
-from planner.kinds.serve.verified.shared_streams import SharedStreams
 from planner.plan.schema import Certificate, Envelope, Prediction
 from planner.problem.schema import SloSpec
 from planner.simulate.judge.limits import Judgement
@@ -69,7 +68,6 @@ def verified_plan(
     setting: ServeSetting,
     verified: Verified,
     evidence: Mapping[str, float | int | None],
-    shared: SharedStreams,
     bound: Bound,
 ) -> Envelope:
     """The plan with simulated predictions; its certificate has the bound of its problem."""
@@ -88,7 +86,7 @@ def verified_plan(
         pruned=dict(sorted(outcome.tally.pruned.items())),
         proof={"verified": {**evidence, **_told(verified, evidence), "limits": list(_rows(setting, verified))}},
     )
-    predictions = (*_predictions(setting, verified, shared), *beyond_predictions(setting, outcome))
+    predictions = (*_predictions(setting, verified), *beyond_predictions(setting, outcome))
     kept = list(memory_assumptions(setting.resolved, BESIDE_MEMORY)) or [NO_MEMORY]
     assumed = (JUDGED, *kept, PROPOSED, *context_assumptions(setting, outcome), *setting.resolved.price_notes)
     plan = envelope(setting, outcome, certificate, predictions, assumed)
@@ -130,7 +128,7 @@ def _rows(setting: ServeSetting, verified: Verified) -> Iterator[JsonValue]:
         }
 
 
-def _predictions(setting: ServeSetting, verified: Verified, shared: SharedStreams) -> Iterator[Prediction]:
+def _predictions(setting: ServeSetting, verified: Verified) -> Iterator[Prediction]:
     """Figures by workload, times as simulated, then of the whole plan."""
     outcome, judgement = verified.outcome, verified.judgement
     requests = tokens = 0.0
@@ -141,7 +139,7 @@ def _predictions(setting: ServeSetting, verified: Verified, shared: SharedStream
         yield Prediction(metric="requests_per_s", of=target.name, value=rate)
         yield Prediction(metric="output_tokens_per_s", of=target.name, value=rate * target.osl)
         yield from encoding_predictions(setting, outcome, target)
-        slo = shared.slos[target.index]
+        slo = setting.resolved.workloads[target.index].spec.slo
         for time in ("ttft", "tpot", "itl", "latency"):
             limited = [of for name, of, _ in slo.limits() if name == time]
             for of in dict.fromkeys(["mean", *limited] if limited or time != "itl" else ()):

@@ -10,12 +10,14 @@ import numpy as np
 
 from planner.arrays import Floats
 from planner.kinds.serve.options import ServeDecision
-from planner.kinds.serve.simulated.load_streams import drawn
+from planner.kinds.serve.simulated.load_streams import divided, drawn
 from planner.kinds.serve.steady.search import ServeSetting
+from planner.kinds.serve.steady.sureness import margins_in_use
 from planner.kinds.serve.verified.budget import Budget
 from planner.plan.schema import Envelope
 from planner.problem.schema import SloSpec
 from planner.simulate.fleet.shared_grids import SharedGrids
+from planner.simulate.plans.engines import shards_of
 from planner.simulate.plans.fleet import PlannedFleet, fleet_of_plan
 from planner.simulate.plans.setting import Policies
 from planner.simulate.plans.simulation import STREAM_SEEDS, with_models
@@ -49,10 +51,18 @@ class SharedStreams:
     _traced: dict[tuple[int, int], Requests] = field(default_factory=dict)
     _fleets: dict[tuple[int, int, int, int, int], tuple[ServeDecision, PlannedFleet]] = field(default_factory=dict)
 
-    @property
-    def slos(self) -> tuple[SloSpec, ...]:
-        """The limits by workload, divided by the margins of their confidence."""
-        return self.streams(SEARCH_STREAMS, 0)[0].slos
+    def slos(self, decision: ServeDecision) -> tuple[SloSpec, ...]:
+        """The limits by workload, divided by the margins of their confidence for the roles of a decision."""
+        setting, slos = self.setting, []
+        pools = [pool.name for pool in setting.resolved.pools]
+        for workload, target in zip(setting.resolved.workloads, setting.targets, strict=True):
+            sides = [
+                (role.function, setting.costs_of_pool[workload.model, pools.index(role.pool)], shards_of(role))
+                for role in decision.roles
+                if role.model == workload.model and role.function != "ffn"
+            ]
+            slos.append(divided(workload.spec.slo, margins_in_use(target, sides)))
+        return tuple(slos)
 
     @property
     def charged_events(self) -> int:

@@ -109,11 +109,12 @@ class Trials:
     def _raced(self, variants: Variants, decision: ServeDecision, scale: float, count: int) -> Judgement:
         """The judgement of all streams, or of the first of them where these break a limit by far."""
         runs: list[SimulationResult] = []
+        slos = self.shared.slos(decision)
         for part in (slice(FIRST_STREAMS), slice(FIRST_STREAMS, None)):
             runs += self.shared.simulate(
                 variants.plan, decision, variants.rate_per_s, scale, count, SEARCH_SEED, part=part
             )
-            judgement = warmed(judge_runs(runs, self.shared.slos), self.shared.slos)
+            judgement = warmed(judge_runs(runs, slos), slos)
             if judgement.verdict is Verdict.BROKEN and missed_by(judgement) > self.clearly:
                 break
         return judgement
