@@ -1,8 +1,9 @@
-"""Training steps and memory as `estimate` and as `solve` price them: random feasible plans, priced by both.
+"""What `estimate` and `solve` say of the same plan: training steps and memory, and what own runs tell of serving.
 
-Drawn are models, GPUs, schedules, stages of a rank, ZeRO and hybrid sharding, recomputation, context and expert
-parallelism, overlaps, offload and precision. What a table of runs can state (layers laid out evenly, no offload, all
-ranks sharing the states) goes through a row of such a table as well.
+Random feasible training plans are priced by both. Drawn are models, GPUs, schedules, stages of a rank, ZeRO and hybrid
+sharding, recomputation, context and expert parallelism, overlaps, offload and precision. What a table of runs can state
+(layers laid out evenly, no offload, all ranks sharing the states) goes through a row of such a table as well. Serving:
+`own_runs_equal.py`.
 
     python benchmarks/estimate_equals_solve.py            # 2,000 plans
     python benchmarks/estimate_equals_solve.py --quick    # 60
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from own_runs_equal import compared_runs
 
 from planner.arrays import Floats
 from planner.costs.training.config import RecomputeConfig, even_layout
@@ -210,7 +212,16 @@ def main() -> int:
             solved = plan.evaluation
             print(f"  {plan.estimate_s:.4g} s, row {plan.row_s}, solve {solved.step_s:.4g} s: {solved.config}")
             print(f"    {plan.estimate_R.tolist()} bytes, row {plan.row_R}, solve {solved.memory.total_R.tolist()}")
-    return int(max(errors.max(), of_memory.max()) > WITHIN)
+    return int(max(errors.max(), of_memory.max(), _serving()) > WITHIN)
+
+
+def _serving() -> float:
+    """Print how far apart both take own runs of serving; the most."""
+    told = list(compared_runs())
+    worst, many = max(told, key=lambda each: each.error), sum(each.instances > 1 for each in told)
+    print(f"{len(told)} serving plans ({many} with several instances that decode), own runs near them:")
+    print(f"|estimate / solve - 1|: most {worst.error:.1e}, of {worst.title}")
+    return worst.error
 
 
 if __name__ == "__main__":

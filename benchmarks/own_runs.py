@@ -19,14 +19,16 @@ predicted TPOT keeps a limit at the quartiles of what was measured. Captured is 
 the best, among rows that were not run, 0 where the limit breaks. Runs are those that raise the expected output of the
 choice most, one after another, or drawn from all.
 Rules: `estimate`, the most output of rows whose median keeps the limit; `as proposed`, the most expected output, which
-`--propose` names; `expected`, the most output times the chance that the limit holds, of those with 60 % at least, as
-`objective.expected` picks; `scaled`, the estimate, longer by the mean error of the runs in place of the belief;
-`group`, by where they say that the group lies; `layout`, by those near it in layout, of any load. The
-trivial answer is no run at all. Last, error, share held and width of what is believed of a decision's rows that were
-not run, groups weighing the same.
+`--propose` names; `expected`, the most output times the confidence that the limit keeps, of 60, 65, ... and 95 %, as
+`solve` picks by default after own runs, and `expected any`, the same of any load, as it does of open ones; `other
+folds`, of these four the one that captures most in the groups of the other folds; `scaled`, the estimate, longer by the
+mean error of the runs in place of the belief; `group`, by where they say that the group lies; `layout`, by those near
+it in layout, of any load. The trivial answer is no run at all. Last, error, share held and width of what is believed of
+a decision's rows that were not run, groups weighing the same.
 """
 
 import argparse
+import itertools
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -39,7 +41,7 @@ from serving import Data
 from serving_picks import Predicted, left_out
 
 from planner.arrays import Bools, Floats, Indices
-from planner.costs.rates.likeness import TPOT, TTFT, Likeness
+from planner.costs.rates.likeness import TPOT, TTFT, ErrorBelief, Likeness
 from planner.costs.rates.spread import NORMAL_80, ErrorSpread, GroupBias
 from planner.estimate.case import Case
 from planner.estimate.own_runs import lengths, places, seen_runs
@@ -47,7 +49,7 @@ from planner.estimate.places import layouts, loads
 from planner.kinds.serve.expected import CONFIDENCES
 from planner.propose.alternative import Alternative
 from planner.propose.decision import Slo, make_choice, middle_of
-from planner.solvers.stochastic.sequential_choice import BeliefState, chances, expected_rewards, next_measurements
+from planner.solvers.stochastic.sequential_choice import BeliefState, expected_rewards, next_measurements
 
 RUNS = (0, 1, 3)
 SEEDS = 5
@@ -56,8 +58,10 @@ MOST_ROWS = 40  # of a group that tell how errors go together
 QUANTILES = (0.25, 0.5, 0.75)
 TOLERANCE = 1.0001
 EXACT = (1e-6, 1e-6)  # deviations of what a run tells of its own row
-RULES = ("estimate", "as proposed", "expected", "scaled", "group", "layout")
-SHIFTED = RULES[3:]
+PICKS = ("estimate", "as proposed", "expected", "expected any")
+SHIFTED = ("scaled", "group", "layout")
+RULES = (*PICKS, *SHIFTED)
+NESTED = "other folds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,17 +114,18 @@ def _near(
 ) -> tuple[float, float, float]:
     """Of one group after these runs, on its other rows: each takes what those near it tell, by its load if `placed`."""
     rest = np.setdiff1d(members, runs)
-    mean, half = _told(data.cases, known, likeness, runs, rest, placed=placed)
-    off = known.error[rest] - mean
-    return float(np.abs(np.expm1(-off)).mean()), float((np.abs(off) <= half).mean()), float(2.0 * half.mean())
+    told = _told(data.cases, known, likeness, runs, rest, placed=placed)
+    off = known.error[rest] - told.mean
+    return float(np.abs(np.expm1(-off)).mean()), float((np.abs(off) <= told.half).mean()), float(2.0 * told.half.mean())
 
 
 def _told(
     cases: Sequence[Case], known: Known, likeness: Likeness, runs: Indices, rows: Indices, *, placed: bool
-) -> tuple[Floats, Floats]:
-    """Means and halves of the widths of what runs tell of rows."""
+) -> ErrorBelief:
+    """What runs tell of rows."""
     seen = seen_runs([cases[run] for run in runs], known.error[runs].tolist())
-    load, layout = places(of := [cases[row] for row in rows])
+    of = [cases[row] for row in rows]
+    load, layout = places(of, [case.decode for case in of])
     return likeness.told(seen, load if placed else np.full_like(load, np.nan), layout, lengths(of))
 
 
@@ -145,6 +150,7 @@ class Decision:
     """Rows of a group to choose from [M], and the limit on TPOT."""
 
     group: int
+    fold: int
     members: Indices
     limit_s: float
     error: Floats  # of TPOT
@@ -158,19 +164,31 @@ class Decision:
 
     def choice(self, seen: list[int], rule: str) -> int:
         """The row to take of those not run by one of RULES; where none keeps the limit, the least predicted TPOT."""
-        state = self.shifted(seen, rule) if rule in SHIFTED else self.after(seen)
-        tpot_s, chance = np.exp(state.x.mean_M), chances(state)
-        output = state.a_M / (np.exp(self.before.y.mean_M) + state.b_M * tpot_s)
-        kept = tpot_s <= self.limit_s * TOLERANCE
-        if rule == "as proposed":
-            value = expected_rewards(state)
-        elif rule == "expected":
-            sure = (chance >= CONFIDENCES[0]) & ~np.isin(np.arange(len(tpot_s)), seen)
-            value = np.where(sure if sure.any() else kept, output * chance, -tpot_s)
+        if rule.startswith("expected"):
+            value = self.expected(seen, placed=rule == "expected")
         else:
-            value = np.where(kept, output, -tpot_s)
+            state = self.shifted(seen, rule) if rule in SHIFTED else self.after(seen)
+            value = expected_rewards(state) if rule == "as proposed" else self.kept(state.x.mean_M)
         value[seen] = -np.inf
         return int(np.argmax(value))
+
+    def kept(self, log_tpot: Floats) -> Floats:
+        """Predicted output of rows that keep the limit by these times [M]; the faster the better of others."""
+        tpot_s = np.exp(log_tpot)
+        output = self.before.a_M / (np.exp(self.before.y.mean_M) + self.before.b_M * tpot_s)
+        return np.where(tpot_s <= self.limit_s * TOLERANCE, output, -tpot_s)
+
+    def expected(self, seen: list[int], *, placed: bool) -> Floats:
+        """Predicted output times the confidence at which each row not run keeps the limit; of the estimate without."""
+        x, runs = self.before.x, self.members[seen]
+        told = self.likeness.belief(np.zeros_like(x.mean_M), x.variance_M, x.freedom)
+        if seen:
+            told = _told(self.cases, self.known, self.likeness, runs, self.members, placed=placed)
+        chance = told.below(self.before.limit_x - x.mean_M - told.mean)
+        sure = np.array([max((c for c in CONFIDENCES if c <= own), default=0.0) for own in chance.tolist()])
+        sure[seen] = 0.0
+        output = self.kept(x.mean_M + told.mean)
+        return output * sure if sure.any() else output
 
     def after(self, seen: list[int]) -> BeliefState:
         """What is believed after runs of these rows."""
@@ -187,7 +205,7 @@ class Decision:
         elif seen and rule == "group":
             shift += self.known.after(self.members, runs).mean
         elif seen:
-            shift, _ = _told(self.cases, self.known, self.likeness, runs, self.members, placed=False)
+            shift = _told(self.cases, self.known, self.likeness, runs, self.members, placed=False).mean
         return replace(self.before, x=replace(x, mean_M=x.mean_M + shift))
 
     def captured(self, chosen: int, seen: list[int]) -> float:
@@ -249,7 +267,8 @@ def decisions(
             slo = Slo(limit * TOLERANCE)
             state = make_choice(alternatives, slo, tpot=own["tpot"], ttft=own["ttft"], noise=EXACT)
             yield Decision(
-                int(data.group[members[0]]), members, limit, known.error[members], tpot[members], ttft[members], state,
+                int(data.group[members[0]]), int(told.fold[members[0]]), members, limit,
+                known.error[members], tpot[members], ttft[members], state,
                 own["tpot"], output, data.cases, known,
             )  # fmt: skip
 
@@ -275,12 +294,22 @@ def captured(chosen: list[Decision], policy: Policy, seeds: int) -> dict[str, Fl
         runs = policy(decision, seed)
         for rule, rows in table.items():
             rows.append([decision.captured(decision.choice(runs[:k], rule), runs[:k]) for k in RUNS])
-    means = {}
-    for rule, rows in table.items():
-        values = np.array(rows)
+    every, means = {rule: np.array(rows) for rule, rows in table.items()}, {}
+    every[NESTED] = _nested(every, np.repeat([decision.fold for decision in chosen], seeds))
+    for rule, values in every.items():
         broken = np.where(np.isnan(values), np.nan, values == 0.0)
         means[rule] = np.stack([np.nanmean(values, axis=0), np.nanmean(broken, axis=0)])
     return means
+
+
+def _nested(every: dict[str, Floats], fold: Indices) -> Floats:
+    """What the rule captures in each fold that captures most of PICKS in the others."""
+    values = np.empty_like(every[PICKS[0]])
+    for number, runs in itertools.product(np.unique(fold), range(len(RUNS))):
+        others = fold != number
+        rule = max(PICKS, key=lambda pick: float(np.nanmean(every[pick][others, runs])))
+        values[~others, runs] = every[rule][~others, runs]
+    return values
 
 
 def believed(chosen: list[Decision], policy: Policy, seeds: int) -> Floats:

@@ -287,6 +287,11 @@ class Evidence(Spec):
     sources: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     steps: dict[str, StepEvidence] | None = None  # by role
+    spread_gpus: Index | None = Field(
+        default=None,
+        exclude_if=operator.not_,
+        description="GPUs of whose clients an instance has its share, where own runs are taken near it",
+    )
     beliefs: tuple[TimeBelief, ...] = Field(
         default=(), exclude_if=operator.not_, description="of the times of each workload, where own runs tell of them"
     )

@@ -391,7 +391,8 @@ class ObjectiveSpec(Spec):
     pareto: tuple[Literal["tokens_per_s_per_gpu"], Literal["tokens_per_s_per_user"]] | None = None
     expected: bool | None = Field(
         default=None,
-        description="whether what counts is the most times the chance that all limits hold, as far as predictions err",
+        description="whether what counts is the most times the chance that all limits hold, as far as predictions err; "
+        "by default where the calibration has own runs",
     )
 
     @model_validator(mode="after")

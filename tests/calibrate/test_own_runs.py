@@ -29,6 +29,7 @@ from planner.estimate.case import Case
 from planner.estimate.evaluate import Estimate, evaluate
 from planner.estimate.own_runs import told_by_runs
 from planner.explain.chances import chances_of
+from planner.kinds.serve.expected import CONFIDENCES, counts_expected
 from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.steady.search import prepare
 from planner.load.problems import load_problem
@@ -308,6 +309,9 @@ def test_a_run_makes_its_own_deployment_as_sure_as_reruns_are(tmp_path: Path) ->
     sure, unsure = (solved(each, ", confidence: 90%") for each in (path, "default"))
     tpot = [float(re.findall(r"TPOT and latency by ([\d.]+)", " ".join(p.assumptions))[0]) for p in (sure, unsure)]
     assert 1.0 < tpot[0] < 1.0 + 4.0 * RERUN < 1.1 < tpot[1]
+    near = solved()
+    assert near.certificate.expected is not None
+    assert near.certificate.expected.confidence == CONFIDENCES[-1], "so sure that none expects more"
     beside = [solved(clients=clients).evidence.beliefs[1] for clients in (8, 4)]
     assert [belief.metric for belief in beside] == ["tpot_s", "tpot_s"]
     assert beside[0].high < 4.0 * RERUN < beside[1].high, "beside the run"
@@ -317,6 +321,28 @@ def test_a_run_makes_its_own_deployment_as_sure_as_reruns_are(tmp_path: Path) ->
         chances = chances_of(sure.model_copy(update={"predictions": times}), decision)
         (chance,) = (each.chance for each in chances if each.prediction.metric == "tpot_s")
         assert (chance > 0.9) if kept else (chance < 0.1)
+
+
+@pytest.mark.parametrize(
+    ("edits", "counts"),
+    [
+        ({}, True),
+        ({"objective.expected": "false"}, False),
+        ({"costs.calibration": "default"}, False),
+        ({"workloads.0.slo.confidence": "0.9"}, False),
+        ({"workloads.0.slo": "{}"}, False),
+        ({"objective": "{minimize: gpus}", "workloads.0.load": "{rate: 1/s}"}, False),
+        ({"models.m.name": "Qwen/Qwen2.5-14B-Instruct"}, False),
+        ({"options.judged_by": "simulation"}, False),
+    ],
+)
+def test_own_runs_have_a_solve_pick_by_what_is_expected(tmp_path: Path, edits: dict[str, str], counts: bool) -> None:
+    problem = tmp_path / "problem.yaml"
+    problem.write_text(PROBLEM, encoding="utf-8")
+    given = {"costs.calibration": own_calibration(tmp_path, 12.0)} | edits
+    assert (
+        counts_expected(load_problem(problem, overrides=[f"{key}={value}" for key, value in given.items()])) == counts
+    )
 
 
 def test_replicas_alike_are_one_deployment_with_its_share_of_the_load(tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ the limits with so much, and one keeps them by the estimate, that is the plan.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from planner.costs.rates.calibration import load_calibration
+from planner.costs.rates.spread import group_of_runs
 from planner.errors import PlannerError
 from planner.kinds.serve.steady.search import ServeSetting, prepare, search
 from planner.plan.schema import AtConfidence, Expected
@@ -63,6 +65,28 @@ def most_expected(resolved: Resolved, limits: Limits) -> Chosen:
         searched=tuple(at[confidence] for confidence in sorted(at)),
     )
     return Chosen(at_confidence(resolved, best), expected)
+
+
+def counts_expected(resolved: Resolved) -> bool:
+    """Whether what is expected counts: as the problem says, or else where own runs are near its layouts.
+
+    Picks of what is expected captured most after such runs on measured deployments (docs/calibration.md).
+    """
+    problem = resolved.problem
+    if problem.objective.expected is not None:
+        return problem.objective.expected
+    slos = [workload.spec.slo for workload in resolved.workloads]
+    sure = any(slo.confidence is not None for slo in slos) or not any(True for slo in slos for _ in slo.limits())
+    beside = problem.cache is not None or problem.options.get("judged_by") == "simulation"
+    if sure or beside or problem.objective.maximize is None:
+        return False
+    calibration = load_calibration(problem.costs.calibration)
+    groups = {
+        group_of_runs(resolved.models[workload.model], pool.node.accelerator.name, problem.engine.name)
+        for workload in resolved.workloads
+        for pool in resolved.pools
+    }
+    return any(calibration.runs[group].seen for group in groups & calibration.runs.keys())
 
 
 def _require_askable(resolved: Resolved) -> None:

@@ -81,7 +81,7 @@ def _priced(
         resolved_again(stated.inputs, ServeOptions, stated.digests.models, hand, stated.digests.profiles),
         Tally(),
     )
-    setting = prepare(bought_again(resolved, decision), reserving=reserving)
+    setting = prepare(bought_again(resolved, decision), reserving=reserving, spread_gpus=stated.evidence.spread_gpus)
     under = _proposed_under(stated, setting) if limited else relaxed(setting.targets, ANY_LIMIT)
     candidates = list_candidates(setting, under, tally)
     if "verified" in stated.certificate.proof or not limited:

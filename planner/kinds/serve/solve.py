@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from planner.errors import Infeasible, PlannerError, Stopped
 from planner.kinds.serve.bounds.least_times import impossible_limits
-from planner.kinds.serve.expected import most_expected
+from planner.kinds.serve.expected import counts_expected, most_expected
 from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.plan.decode import decode
 from planner.kinds.serve.plan.losses import MOST_BUSY
@@ -22,6 +22,7 @@ from planner.progress import Limits
 from planner.solvers.mix_solve import certify
 
 PROOF_NODES = 1500  # of the tree that proves the bound; most problems need fewer than 50, rich mixes hundreds
+MOST_SPREADS = 3
 PROOF_NODES_WAITING = 2000  # where clients wait relaxations are weak, and some 1000 nodes are common
 
 
@@ -30,9 +31,9 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
 
     What is not verified is called an estimate, with the reason, in its certificate. Raises Infeasible with a smallest
     conflict when no plan keeps all limits, Stopped when a limit of the solve came first, PlannerError for a problem
-    that makes no sense. Where the objective is what is expected, the confidence of the limits is chosen first.
+    that makes no sense. Where what is expected counts, the confidence of the limits is chosen first.
     """
-    if not resolved.problem.objective.expected:
+    if not counts_expected(resolved):
         return _solved(resolved, limits)
     chosen = most_expected(resolved, limits)
     plan = _solved(chosen.resolved, limits)
@@ -44,14 +45,15 @@ def _solved(resolved: Resolved, limits: Limits) -> Envelope:
         from planner.kinds.serve.cached.solve import solve_cached
 
         return solve_cached(resolved, limits, solve_by_formulas)
-    setting, started_s = prepare(resolved), time.monotonic()
+    started_s = time.monotonic()
+    setting = prepare(resolved)
     level = "verification" if setting.options.reordered else setting.options.judged_by
     if level == "simulation":
         from planner.kinds.serve.simulated.placements import require_simulable
 
         require_simulable(setting)
     limits.tell("pricing candidates")
-    outcome = search(setting, setting.targets, limits)
+    setting, outcome = _searched(setting, limits)
     why = ASKED if level == "queueing" else unverifiable(setting)
     impossible = impossible_limits(setting) if outcome.has_mix or outcome.proven else []
     if impossible:
@@ -76,10 +78,26 @@ def _solved(resolved: Resolved, limits: Limits) -> Envelope:
     return estimated(_proven(setting, outcome, limits), why)
 
 
+def _searched(setting: ServeSetting, limits: Limits) -> tuple[ServeSetting, Outcome]:
+    """The best mix by formulas.
+
+    Where own runs are taken at the share of the clients that instances have, that of the GPUs which the mix uses:
+    searched again until they are those that the clients were spread over, `MOST_SPREADS` times at most.
+    """
+    outcome = search(setting, setting.targets, limits)
+    for _ in range(MOST_SPREADS):
+        used = sum(item.count * item.candidate.devices for item in outcome.roles) if outcome.has_mix else None
+        if not setting.takes_loads or used in (None, setting.spread_gpus):
+            break
+        limits.tell(f"searching with the clients spread over {used} GPUs")
+        setting = prepare(setting.resolved, spread_gpus=used)
+        outcome = search(setting, setting.targets, limits)
+    return setting, outcome
+
+
 def solve_by_formulas(resolved: Resolved, limits: Limits) -> Envelope:
     """The best plan by formulas; raises Infeasible where there is none."""
-    setting = prepare(resolved)
-    outcome = search(setting, setting.targets, limits)
+    setting, outcome = _searched(prepare(resolved), limits)
     if not outcome.has_mix:
         raise explain_infeasible(setting, limits)
     return _proven(setting, outcome, limits)

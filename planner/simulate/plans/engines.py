@@ -112,8 +112,9 @@ def _grid(setting: FleetSetting, role: Role, ffn: Role | None, most: int, chunk:
     """Steps of one engine of a role."""
     sides = tuple((side.pool, *side.parallelism.model_dump().values()) for side in (role, ffn) if side is not None)
     turns = role.limits.get("micro_batches", 1), role.limits.get("pieces", 1)
-    apart = role.function != "colocated" and _near(setting, role) is not None
-    key = sides, *turns, most, chunk, drafts.tokens, drafts.drafter is None, role.function == ATTENTION, apart
+    near = _near(setting, role)
+    runs = None if near is None else (role.function != "colocated", setting.spread_gpus)
+    key = sides, *turns, most, chunk, drafts.tokens, drafts.drafter is None, role.function == ATTENTION, runs
     longest, most_tokens = int(_whole_tokens(setting, role).max()), setting.arch.max_context_tokens
 
     def priced(reach: int) -> StepGrid:
@@ -196,8 +197,10 @@ def _pricer(setting: FleetSetting, pool: Pool, role: Role) -> Pricer:
 
 def _near(setting: FleetSetting, role: Role) -> NearRuns | None:
     """Own runs of the model of a role on its pool, as the search took them."""
-    pool, problem, pools = setting.pools[role.pool], setting.problem, setting.pools.values()
-    return near_runs(setting.calibration, setting.arch, pool, problem, str(role.model), pools)
+    accelerator = setting.pools[role.pool].node.accelerator.name
+    return near_runs(
+        setting.calibration, setting.arch, accelerator, setting.problem, str(role.model), setting.spread_gpus
+    )
 
 
 def _cache(setting: FleetSetting, role: Role, pool: Pool, shards: Shards, drafts: Drafts) -> tuple[float, int]:

@@ -82,8 +82,11 @@ def fleet_of_plan(
         require_equal_engines(decision.roles)
     tables = tables_at_hand(envelope.digests.profiles, profiles)
     settings = _settings(problem, decision, requests, policies, _calibration(problem, calibration), tables)
-    if grids is not None:
-        settings = {model: replace(setting, grids=grids) for model, setting in settings.items()}
+    spread_gpus = envelope.evidence.spread_gpus
+    settings = {
+        model: replace(setting, spread_gpus=spread_gpus, grids=grids or setting.grids)
+        for model, setting in settings.items()
+    }
     instances: list[Instance] = []
     names: list[str] = []
     groups: list[int] = []

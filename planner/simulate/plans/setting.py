@@ -65,6 +65,7 @@ class FleetSetting:
     crossing: bool = False  # caches move between pools, over their fabrics
     drafter: Drafter | None = None  # of the plan's own drafts
     grids: SharedGrids = field(default_factory=SharedGrids)
+    spread_gpus: int | None = None  # that clients are spread over, where own runs are taken at their share
 
     def drafts(self, role: Role) -> "Drafts":
         """Those that the operation asks for, or else the plan's own."""

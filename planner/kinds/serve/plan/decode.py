@@ -453,5 +453,6 @@ def _evidence(setting: ServeSetting, used: Sequence[RoleInUse]) -> Evidence:
         sources=tuple(dict.fromkeys(pricer.name for pricer in pricers)),
         notes=tuple(sorted(notes)),
         steps={name: step for item in used for name, step in step_evidence(setting, item).items()},
+        spread_gpus=setting.spread_gpus,
         beliefs=tuple(time_beliefs(setting, used)),
     )

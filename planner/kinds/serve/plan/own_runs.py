@@ -62,6 +62,9 @@ def margin_assumptions(setting: ServeSetting, used: Sequence[RoleInUse]) -> Iter
 
 
 def _of_roles(setting: ServeSetting, used: Sequence[RoleInUse]) -> Iterator[str]:
+    gpus = sum(item.count * item.candidate.devices for item in used)
+    if setting.spread_gpus not in (None, gpus):
+        yield f"own runs are taken at the share of the clients that instances have of {setting.spread_gpus} GPUs"
     for item in used:
         told = _told(setting, item)
         if told is None or item.candidate.ffn is not None:

@@ -61,6 +61,7 @@ class ServeSetting:
     release: Release  # of the engine, by whose rules the space is cut
     ways: dict[str, tuple[Way, ...]]  # of caches from prefill to decode, by model
     priced: dict[tuple[str, int, str], PricedPoints] = field(default_factory=dict)  # by model, pool and role
+    spread_gpus: int | None = None  # that clients are spread over, where own runs tell of their share; None: any load
 
     @property
     def pooling(self) -> bool:
@@ -70,6 +71,12 @@ class ServeSetting:
         """
         closed = any(target.clients is not None for target in self.targets)
         return not closed and self.resolved.problem.availability is None and self.options.judged_by != "simulation"
+
+    @property
+    def takes_loads(self) -> bool:
+        """Whether own runs are taken at the share that instances have of clients."""
+        near = any(pool_costs.near is not None for pool_costs in self.costs_of_pool.values())
+        return near and any(target.clients is not None for target in self.targets)
 
     @property
     def routing(self) -> Routing:
@@ -124,12 +131,17 @@ class Outcome:
         return roles_in_use(self.formulated.candidates, self.solution)
 
 
-def prepare(resolved: Resolved, *, reserving: bool = True) -> ServeSetting:
+def prepare(resolved: Resolved, *, reserving: bool = True, spread_gpus: int | None = None) -> ServeSetting:
     """Costs, targets and shape spaces of a problem; raises PlannerError for what cannot be priced.
+
+    Own runs are taken at the share of the clients that an instance has of `spread_gpus`: by default all that there are,
+    or at any load where not all are used up.
 
     The memory that plans leave free binds a search; what judges a plan that is there takes it for possible without.
     """
     problem = resolved.problem
+    if spread_gpus is None and problem.objective.maximize:
+        spread_gpus = sum(pool.num_gpus for pool in resolved.pools)
     require_domains(resolved)
     options = ServeOptions.model_validate(problem.options)
     if not reserving:
@@ -155,14 +167,14 @@ def prepare(resolved: Resolved, *, reserving: bool = True) -> ServeSetting:
             drafters[workload.model],
             context_tokens=context_of(resolved, index),
             joining_steps=JOINING_AHEAD if forms_ahead(problem.engine) else JOINING_STEPS,
-            by_layout=any(_near(resolved, workload.model, pool, calibration) for pool in resolved.pools),
+            by_layout=any(_near(resolved, workload.model, pool, calibration, None) for pool in resolved.pools),
         )
         for index, workload in enumerate(resolved.workloads)
     )
     if resolved.cached is not None:
         targets = tuple(target.beside(resolved.cached) for target in targets)
     costs_of_pool = {
-        (model, index): _pool_costs(resolved, options, model, index, calibration, store, drafter)
+        (model, index): _pool_costs(resolved, options, model, index, calibration, store, drafter, spread_gpus)
         for model, drafter in drafters.items()
         for index in range(len(resolved.pools))
     }
@@ -170,7 +182,8 @@ def prepare(resolved: Resolved, *, reserving: bool = True) -> ServeSetting:
     require_experts(resolved, options, costs_of_pool)
     spaces = shape_spaces(costs_of_pool, release, options)
     ways = ways_of_models(release, costs_of_pool, spaces)
-    return ServeSetting(resolved, options, targets, costs_of_pool, spaces, store, calibration, release, ways)
+    setting = ServeSetting(resolved, options, targets, costs_of_pool, spaces, store, calibration, release, ways)
+    return replace(setting, spread_gpus=spread_gpus) if setting.takes_loads else setting
 
 
 def spreads_of(resolved: Resolved, workload: Workload, calibration: Calibration) -> Mapping[str, ErrorSpread]:
@@ -179,16 +192,26 @@ def spreads_of(resolved: Resolved, workload: Workload, calibration: Calibration)
     return calibration.spreads_of(group_of_runs(arch, pool.node.accelerator.name, engine) for pool in resolved.pools)
 
 
-def _near(resolved: Resolved, model: str, pool: Pool, calibration: Calibration) -> NearRuns | None:
+def _near(
+    resolved: Resolved, model: str, pool: Pool, calibration: Calibration, spread_gpus: int | None
+) -> NearRuns | None:
     """Own runs of a model on a pool."""
-    return near_runs(calibration, resolved.models[model], pool, resolved.problem, model, resolved.pools)
+    accelerator = pool.node.accelerator.name
+    return near_runs(calibration, resolved.models[model], accelerator, resolved.problem, model, spread_gpus)
 
 
 def with_pools(setting: ServeSetting, resolved: Resolved) -> ServeSetting:
     """The setting with the pools and limits of `resolved`, a variant of its problem, priced anew."""
     costs_of_pool = {
         (model, index): _pool_costs(
-            resolved, setting.options, model, index, setting.calibration, setting.store, pool_costs.costs.drafter
+            resolved,
+            setting.options,
+            model,
+            index,
+            setting.calibration,
+            setting.store,
+            pool_costs.costs.drafter,
+            setting.spread_gpus,
         )
         for (model, index), pool_costs in setting.costs_of_pool.items()
     }
@@ -222,10 +245,11 @@ def _pool_costs(
     calibration: Calibration,
     store: ProfileStore | None,
     drafter: Drafter | None,
+    spread_gpus: int | None,
 ) -> PoolCosts:
     """One model's costs on the pool with that index in the problem."""
     arch, engine, pool = resolved.models[model], resolved.problem.engine, resolved.pools[index]
-    near = _near(resolved, model, pool, calibration)
+    near = _near(resolved, model, pool, calibration, spread_gpus)
     pricer = make_pricer(
         pool, arch, engine=engine.name, version=engine.version, calibration=calibration, store=store, near=near
     )
