@@ -159,6 +159,7 @@ def batch_of(cases: list[Case], store: ProfileStore | None) -> "Batch":
         calibration=calibration,
         store=store,
         tiles=first.whole_tiles,
+        alike=True,
     )
     return Batch(cases, Costs(first.arch, pricer, calibration.engine(first.engine, first.version), first.drafter))
 

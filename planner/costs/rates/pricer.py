@@ -102,17 +102,21 @@ def make_pricer(
     bare: bool = False,
     tiles: float | None = None,
     near: NearRuns | None = None,
+    alike: bool = False,
 ) -> Pricer:
     """Kernel tables of this pool's accelerator and of the engine when the store has them, else the roofline.
 
     `bare` prices kernels that run without the engine, which then makes their starts no longer. `tiles` stands for what
     the release does unasked (`planner.engines.settings.whole_tiles`). `near`: own runs of the group, of which a layout
-    takes most from those most like it.
+    takes most from those most like it; those at any load unless given, and none where steps of a group are `alike`.
     """
     accelerator, known = pool.node.accelerator, calibration.efficiencies
     own = calibration.engine(engine, version)
     started = known if bare else known.with_starts(own, overlap=accelerator.overlaps_starts)
-    slowdown = 1.0 if bare else calibration.slowdown(group_of_runs(arch, accelerator.name, engine))
+    group = group_of_runs(arch, accelerator.name, engine)
+    slowdown = 1.0 if bare else calibration.slowdown(group)
+    if near is None and not (bare or alike) and group in calibration.runs and calibration.runs[group].seen:
+        near = NearRuns(calibration.runs[group])
     whole = whole_tiles(engine, version) if tiles is None else tiles
     roofline = Roofline(accelerator, pool.topology(), started, slowdown, whole, near)
     if store is None or accelerator.name not in store.accelerators():

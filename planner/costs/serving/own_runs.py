@@ -18,7 +18,7 @@ def near_runs(
     """Those of a model on an accelerator; None where the calibration holds none one by one.
 
     Clients are those of its workloads, spread over so many GPUs; how many an instance has is not known of open loads,
-    nor of GPUs that nobody knows yet. Problems of other kinds take where the group lies.
+    nor of GPUs that nobody knows yet. Problems of other kinds take those at any load (`planner.costs.rates.pricer`).
     """
     bias = calibration.runs.get(group_of_runs(arch, accelerator, problem.engine.name))
     if bias is None or not bias.seen or problem.kind != "serve":
