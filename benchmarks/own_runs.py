@@ -11,8 +11,8 @@ as `planner estimate` does with what `planner calibrate -o` wrote (`planner.esti
 any fit.
 
 Times: mean error of TPOT, groups of ten rows or more weighing the same; intervals of 80 %: how many hold, and their
-mean width (of logarithms) against that before any run, by what is believed near the runs (`near`; `layout` of a load
-that is not known, as plans of open loads take it), by where they say that the group lies (`group`), and by the mean
+mean width (of logarithms) against that before any run, by what is believed near the runs (`near`; `layout` of any
+load, as where none is stated), by where they say that the group lies (`group`), and by the mean
 error of the runs in its place (`scaled`). Decisions:
 rows of a group with equal mode and lengths, five or more, to take the one of most predicted output tokens/s/GPU whose
 predicted TPOT keeps a limit at the quartiles of what was measured. Captured is the output of the choice over that of
@@ -20,7 +20,7 @@ the best, among rows that were not run, 0 where the limit breaks. Runs are those
 choice most, one after another, or drawn from all.
 Rules: `estimate`, the most output of rows whose median keeps the limit; `as proposed`, the most expected output, which
 `--propose` names; `expected`, the most output times the confidence that the limit keeps, of 60, 65, ... and 95 %, as
-`solve` picks by default after own runs, and `expected any`, the same of any load, as it does of open ones; `other
+`solve` picks by default after own runs, and `expected any`, the same of any load, as where none is stated; `other
 folds`, of these four the one that captures most in the groups of the other folds; `scaled`, the estimate, longer by the
 mean error of the runs in place of the belief; `group`, by where they say that the group lies; `layout`, by those near
 it in layout, of any load. The trivial answer is no run at all. Last, error, share held and width of what is believed of

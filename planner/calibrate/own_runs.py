@@ -78,7 +78,7 @@ def believe(rows: Sequence[ServingRow], calibration: str, store: ProfileStore | 
             spread = known.spreads_of((group,))["tpot"]
             error = float(np.log(row.tpot_s / estimate.tpot_s * known.slowdown(group)))
             groups.setdefault(group, []).append((error, float(spread.within(low, high)[0])))
-            cases.setdefault(group, []).append(_in_flight(row.case, row.ttft_s or estimate.ttft_s, row.tpot_s))
+            cases.setdefault(group, []).append(row.case)
     if not groups:
         raise PlannerError(
             f"no run tells more than the costs hold: {left_out[0]}" if left_out else "no run is given",
@@ -89,12 +89,6 @@ def believe(rows: Sequence[ServingRow], calibration: str, store: ProfileStore | 
     before = {group: known.runs.get(group) or GroupBias.unseen(between) for group in groups}
     after = {group: _after(before[group], cases[group], runs) for group, runs in groups.items()}
     return OwnRuns(before, after, tuple(left_out))
-
-
-def _in_flight(case: Case, ttft_s: float, tpot_s: float) -> Case:
-    """As of so many clients as an open load that took such times had in flight (Little's law)."""
-    in_flight = case.rate_per_s * (ttft_s + (case.osl - 1.0) * tpot_s)
-    return case if case.clients else replace(case, clients=max(round(in_flight), 1))
 
 
 def _after(before: GroupBias, cases: Sequence[Case], told: Sequence[tuple[float, float]]) -> GroupBias:

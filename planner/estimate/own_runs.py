@@ -1,9 +1,8 @@
 """Runs of one's own near a deployment: how much longer its steps are by them, and how sure that is.
 
 Errors of loads and layouts near each other go together (`planner.costs.rates.likeness`), so that a deployment takes
-most from the runs that are most like it: by layout and load of an instance, its share by GPUs of all clients. What an
-open load has in flight is not known before it runs, so that any load is meant. Layouts that a search prices take the
-same (`planner.costs.rates.near_runs`).
+most from the runs that are most like it: by layout and load of an instance, its share by GPUs of all requests in flight.
+Layouts that a search prices take the same (`planner.costs.rates.near_runs`).
 """
 
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ import numpy as np
 from planner.arrays import Floats
 from planner.costs.rates.calibration import Calibration
 from planner.costs.rates.likeness import TPOT
-from planner.costs.rates.near_runs import layout_of, load_of
+from planner.costs.rates.near_runs import in_flight, layout_of, load_of
 from planner.costs.rates.spread import SeenRun
 from planner.estimate.case import Case, Part
 
@@ -51,9 +50,17 @@ def told_by_runs(known: Calibration, cases: Sequence[Case]) -> Told:
 
 
 def places(cases: Sequence[Case], parts: Sequence[Part]) -> tuple[Floats, Floats]:
-    """Loads [M], NaN where they are open, and layouts [M, 5] of an instance of these parts of cases."""
+    """Loads [M] and layouts [M, 5] of an instance of these parts of cases."""
     rows = [
-        (case.clients or np.nan, case.gpus, part.devices, part.tp, part.dp, part.ep, case.prefill is not None)
+        (
+            in_flight(case.clients, case.rate_per_s, case.osl),
+            case.gpus,
+            part.devices,
+            part.tp,
+            part.dp,
+            part.ep,
+            case.prefill is not None,
+        )
         for case, part in zip(cases, parts, strict=True)
     ]
     clients, gpus, own, *degrees = np.array(rows, dtype=np.float64).reshape(len(rows), 7).T

@@ -251,11 +251,11 @@ def case_of(row: ServingRow, gpus: int, clients: int | None, *, apart: bool = Fa
 
 @pytest.mark.parametrize("clients", [64, None])
 def test_layouts_of_a_search_take_what_estimates_take(tmp_path: Path, clients: int | None) -> None:
-    """On instances of any size: by the same runs, at its share of the clients or any, in either mode."""
+    """On instances of any size: by the same runs, at its share of what is in flight, in either mode."""
     path, (row,) = own_calibration(tmp_path, 12.0), rows_of(tmp_path, 12.0)
     problem = tmp_path / "problem.yaml"
-    closed = "" if clients is None else f", load: {{concurrency: {clients}}}"
-    wide = PROBLEM.replace("gpus: 2", "nodes: 1").replace("15ms}", f"15ms}}{closed}")
+    load = "rate: 5/s" if clients is None else f"concurrency: {clients}"
+    wide = PROBLEM.replace("gpus: 2", "nodes: 1").replace("15ms}", f"15ms}}, load: {{{load}}}")
     problem.write_text(wide, encoding="utf-8")
     resolved = load_problem(problem, overrides=[f"costs.calibration={path}"])
     costs_of_pool = prepare(resolved).costs_of_pool["m", 0]

@@ -15,6 +15,7 @@ from planner.costs.operators.work import Shards
 from planner.costs.rates.likeness import TPOT, ErrorBelief
 from planner.costs.rates.spread import GroupBias
 
+NOMINAL_TPOT_S = 0.014  # of what an open load has in flight: the median of measured runs, of which 80 % take 6 to 40 ms
 MODE_APART = 8.0  # doublings between colocated and disaggregated: likeliest on decisions measured in both modes
 
 
@@ -22,6 +23,15 @@ def layout_of(gpus: Floats, tp: Floats, dp: Floats, ep: Floats, disaggregated: F
     """Base-2 logarithms of GPUs and of the decoding degrees tp, dp and ep, and the mode as a distance [M, 5]."""
     degrees = np.log2(np.maximum(np.stack([gpus, tp, dp, ep], axis=1), 1.0))
     return np.column_stack((degrees, MODE_APART * disaggregated))
+
+
+def in_flight(clients: float | None, rate_per_s: float | None, output_tokens: float) -> float:
+    """Requests in flight of a closed loop, or of an open one by Little's law; NaN of no load.
+
+    At NOMINAL_TPOT_S, whatever is believed of its times, so that a run of an open load is known again; most take within
+    one and a half doublings of that, where errors reach over three.
+    """
+    return float(clients or (rate_per_s or math.nan) * output_tokens * NOMINAL_TPOT_S)
 
 
 def load_of(clients_per_gpu: Floats | float, gpus: Floats) -> Floats:

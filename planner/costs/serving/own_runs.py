@@ -3,11 +3,11 @@
 import math
 
 from planner.costs.rates.calibration import Calibration
-from planner.costs.rates.near_runs import NearRuns
+from planner.costs.rates.near_runs import NearRuns, in_flight
 from planner.costs.rates.spread import group_of_runs
 from planner.models.architecture import Architecture
 from planner.problem.resolve import lengths_facts
-from planner.problem.schema import Lengths, Problem, TraceLengths
+from planner.problem.schema import Lengths, Problem, TraceLengths, WorkloadSpec
 
 SIDES = ("input_tokens", "output_tokens")
 
@@ -17,20 +17,28 @@ def near_runs(
 ) -> NearRuns | None:
     """Those of a model on an accelerator; None where the calibration holds none one by one.
 
-    Clients are those of its workloads, spread over so many GPUs; how many an instance has is not known of open loads,
-    nor of GPUs that nobody knows yet. Problems of other kinds take those at any load (`planner.costs.rates.pricer`).
+    Clients are the requests in flight of its workloads, spread over so many GPUs; how many an instance has is not known
+    without a load, nor of GPUs that nobody knows yet. Problems of other kinds take runs at any load
+    (`planner.costs.rates.pricer`).
     """
     bias = calibration.runs.get(group_of_runs(arch, accelerator, problem.engine.name))
     if bias is None or not bias.seen or problem.kind != "serve":
         return None
     workloads = [workload for workload in problem.workloads if problem.model_of(workload) == model]
-    clients = sum(workload.load.concurrency or 0 for workload in workloads if workload.load is not None)
+    clients = sum(_in_flight(workload) for workload in workloads)
     lengths = {tuple(_mean_tokens(getattr(each, side), side) for side in SIDES) for each in workloads}
     return NearRuns(
         bias,
-        clients / gpus if clients and gpus else math.nan,
+        clients / gpus if gpus else math.nan,
         lengths.pop() if len(lengths) == 1 else (math.nan, math.nan),
     )
+
+
+def _in_flight(workload: WorkloadSpec) -> float:
+    clients, rate_per_s = (
+        (None, None) if workload.load is None else (workload.load.concurrency, workload.load.rate_per_s)
+    )
+    return in_flight(clients, rate_per_s, _mean_tokens(workload.output_tokens, SIDES[1]))
 
 
 def _mean_tokens(lengths: Lengths, side: str) -> float:

@@ -61,7 +61,7 @@ class ServeSetting:
     release: Release  # of the engine, by whose rules the space is cut
     ways: dict[str, tuple[Way, ...]]  # of caches from prefill to decode, by model
     priced: dict[tuple[str, int, str], PricedPoints] = field(default_factory=dict)  # by model, pool and role
-    spread_gpus: int | None = None  # that clients are spread over, where own runs tell of their share; None: any load
+    spread_gpus: int | None = None  # that requests in flight are spread over, where own runs are near; None: any load
 
     @property
     def pooling(self) -> bool:
@@ -74,9 +74,9 @@ class ServeSetting:
 
     @property
     def takes_loads(self) -> bool:
-        """Whether own runs are taken at the share that instances have of clients."""
+        """Whether own runs are taken at the share that instances have of what is in flight."""
         near = any(pool_costs.near is not None for pool_costs in self.costs_of_pool.values())
-        return near and any(target.clients is not None for target in self.targets)
+        return near and any(target.clients is not None or target.rate_per_s is not None for target in self.targets)
 
     @property
     def routing(self) -> Routing:
@@ -134,8 +134,8 @@ class Outcome:
 def prepare(resolved: Resolved, *, reserving: bool = True, spread_gpus: int | None = None) -> ServeSetting:
     """Costs, targets and shape spaces of a problem; raises PlannerError for what cannot be priced.
 
-    Own runs are taken at the share of the clients that an instance has of `spread_gpus`: by default all that there are,
-    or at any load where not all are used up.
+    Own runs are taken at an instance's share of what is in flight on `spread_gpus`: by default all that there are, or at
+    any load where not all are used up.
 
     The memory that plans leave free binds a search; what judges a plan that is there takes it for possible without.
     """
