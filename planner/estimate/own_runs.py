@@ -1,7 +1,7 @@
 """Runs of one's own near a deployment: how much longer its steps are by them, and how sure that is.
 
 Errors of loads and layouts near each other go together (`planner.costs.rates.likeness`), so that a deployment takes
-most from the runs that are most like it: by layout and load of an instance, its share by GPUs of all requests in flight.
+most from the runs that are most like it: by layout and load of an instance, its share by GPUs of all that is in flight.
 Layouts that a search prices take the same (`planner.costs.rates.near_runs`).
 """
 

@@ -134,7 +134,7 @@ class Outcome:
 def prepare(resolved: Resolved, *, reserving: bool = True, spread_gpus: int | None = None) -> ServeSetting:
     """Costs, targets and shape spaces of a problem; raises PlannerError for what cannot be priced.
 
-    Own runs are taken at an instance's share of what is in flight on `spread_gpus`: by default all that there are, or at
+    Own runs are taken at an instance's share of what is in flight on `spread_gpus`, by default all there are, and at
     any load where not all are used up.
 
     The memory that plans leave free binds a search; what judges a plan that is there takes it for possible without.
