@@ -245,8 +245,8 @@ def own_calibration(folder: Path, tpot_ms: float) -> str:
 def case_of(row: ServingRow, gpus: int, clients: int | None, *, apart: bool = False) -> Case:
     """The case of a row on eight GPUs: instances of so many, perhaps beside those that take their prompts."""
     part = replace(row.case.decode, tp=gpus, replicas=8 // gpus)
-    load = {"clients": clients or 0, "rate_per_s": 0.0 if clients else 5.0}
-    return replace(row.case, decode=part, gpus=8, prefill=part if apart else None, **load)
+    rate_per_s, prefill = (0.0 if clients else 5.0), (part if apart else None)
+    return replace(row.case, decode=part, gpus=8, prefill=prefill, clients=clients or 0, rate_per_s=rate_per_s)
 
 
 @pytest.mark.parametrize("clients", [64, None])
