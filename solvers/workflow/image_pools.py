@@ -18,8 +18,6 @@ Method      stages are decided in order, the cheapest completion first; a pool i
             answer that keeps the limits is then the cheapest.
 """
 
-import heapq
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -27,11 +25,12 @@ import numpy as np
 
 from planner.arrays import Floats, Ints
 from planner.errors import PlannerError
-from planner.solvers.result import SolveResult, of_best_first
-from planner.solvers.workflow.cover import CHOSEN, DEARER, LATE, Cover
+from planner.solvers.result import SolveResult
+from planner.solvers.workflow.cover import LATE, Cover
 from planner.solvers.workflow.encode_pools import encode_s, encoded_s
+from planner.solvers.workflow.pool_search import Node, Pools, PoolSearch
 from planner.solvers.workflow.shared_gpus import Part, Priced, cost_of
-from planner.solvers.workflow.speech_pools import SOLVER, DecodePool
+from planner.solvers.workflow.speech_pools import DecodePool
 
 WHERE = "images"
 STAGES = ("encode", "prefill", "decode")
@@ -101,11 +100,11 @@ class ImagePools:
 class ImagePlan:
     """Option and replicas of each stage, in the order of `STAGES`; `NO_POOL` of encode where prefill encodes."""
 
-    pools: tuple[tuple[int, int], ...]
+    pools: Pools
     split_images: bool
 
 
-def cost(problem: ImagePools, pools: tuple[tuple[int, int], ...]) -> float:
+def cost(problem: ImagePools, pools: Pools) -> float:
     """Of the replicas of these stages; shares of GPUs as such until all stages are there."""
     rows: tuple[Sequence[Priced], ...] = (problem.encode, problem.prefill, problem.decode)
     chosen = [(options[o], k) for (o, k), options in zip(pools, rows, strict=False) if k]
@@ -136,7 +135,7 @@ def _prefill_s(problem: ImagePools, option: PrefillPool, *, encodes: bool) -> Fl
     return np.asarray(option.service_s_R + encode_s(problem.images_R, *option.encodes_s))
 
 
-def _prefilled(problem: ImagePools, pools: tuple[tuple[int, int], ...], ready_s_R: Floats) -> Floats:
+def _prefilled(problem: ImagePools, pools: Pools, ready_s_R: Floats) -> Floats:
     """Ends of prefill [R]."""
     from planner.solvers.compiled.tandem import starts
 
@@ -158,51 +157,31 @@ def _tpot(problem: ImagePools, pool: tuple[int, int], first_s_R: Floats) -> floa
     return float(np.quantile(tpot_s_R, problem.limits.tpot_quantile))
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class _Node:
-    """Stages decided so far; `ready_s_R` of the request before the last of them."""
-
-    bound: float
-    number: int
-    plan: ImagePlan
-    ready_s_R: Floats
-
-
-class _Search:
-    """Best first over what the stages decided cost, with the cheapest replica of every later one."""
+class _Search(PoolSearch[ImagePlan]):
+    """Later stages cost one replica of their cheapest option at least."""
 
     def __init__(self, problem: ImagePools, cover: Cover) -> None:
-        self.problem, self.cover = problem, cover
+        super().__init__(len(STAGES), cover)
+        self.problem = problem
         prefills, decodes = (
             len(rows) * len(problem.replicas[stage]) for stage, rows in ((1, problem.prefill), (2, problem.decode))
         )
         self.below = (0, prefills * decodes, decodes, 1)  # combinations with so many stages decided
         cheapest = [min(option.cost for option in rows) for rows in (problem.prefill, problem.decode)]
         self.rest = (sum(cheapest), cheapest[1], 0.0)  # behind encode, prefill, decode
-        self.heap: list[_Node] = []
-        self.pushed, self.bound = 0, 0.0
 
-    def run(self, deadline: float) -> tuple[ImagePlan | None, str]:
+    def begin(self) -> None:
         for pool, split in self._encodes():
             self._push(ImagePlan((pool,), split), self.problem.arrival_s_R)
-        while self.heap:
-            node = heapq.heappop(self.heap)
-            self.bound = node.bound
-            if time.perf_counter() > deadline:
-                return None, "time_limit"
-            if len(node.plan.pools) == len(STAGES):
-                if _tpot(self.problem, node.plan.pools[-1], node.ready_s_R) <= self.problem.limits.tpot_s:
-                    self._end(node.plan)
-                    return node.plan, "finished"
-                self.cover.add(LATE, 1)
-                continue
-            self._open(node)
-        return None, "finished"
 
-    def _end(self, plan: ImagePlan) -> None:
-        self.cover.add(CHOSEN, 1, cost(self.problem, plan.pools))
-        for node in self.heap:
-            self.cover.add(DEARER, self.below[len(node.plan.pools)], node.bound)
+    def keeps(self, node: Node[ImagePlan]) -> bool:
+        return _tpot(self.problem, node.plan.pools[-1], node.ready_s_R) <= self.problem.limits.tpot_s
+
+    def cost(self, plan: ImagePlan) -> float:
+        return cost(self.problem, plan.pools)
+
+    def combinations(self, plan: ImagePlan) -> int:
+        return self.below[len(plan.pools)]
 
     def _encodes(self) -> Iterator[tuple[tuple[int, int], bool]]:
         """No encode pool first, where there may be none, then every other, with images split or not."""
@@ -212,8 +191,7 @@ class _Search:
             for replicas in self.problem.replicas[0]:
                 yield from (((option, replicas), split) for split in self.problem.split)
 
-    def _open(self, node: _Node) -> None:
-        """Simulates the last stage decided, and pushes every pool of the next unless TTFT is beyond its limit."""
+    def open(self, node: Node[ImagePlan]) -> None:
         problem, plan = self.problem, node.plan
         if len(plan.pools) == 1:
             ready_s_R = _encoded(problem, plan.pools[0], split=plan.split_images)
@@ -237,9 +215,7 @@ class _Search:
                 self._push(ImagePlan((*plan.pools, (option, replicas)), plan.split_images), ready_s_R)
 
     def _push(self, plan: ImagePlan, ready_s_R: Floats) -> None:
-        self.pushed += 1
-        bound = cost(self.problem, plan.pools) + self.rest[len(plan.pools) - 1]
-        heapq.heappush(self.heap, _Node(bound, self.pushed, plan, ready_s_R))
+        self.push(plan, self.rest[len(plan.pools) - 1], ready_s_R)
 
 
 def cheapest_pools(
@@ -249,8 +225,4 @@ def cheapest_pools(
 
     A search that finishes leaves in `cover` what became of all combinations.
     """
-    started_s = time.perf_counter()
-    search = _Search(problem, cover if cover is not None else Cover())
-    plan, reason = search.run(started_s + time_limit_s)
-    value = None if plan is None else cost(problem, plan.pools)
-    return of_best_first(plan, value, reason, search.bound, time.perf_counter() - started_s, SOLVER)
+    return _Search(problem, cover if cover is not None else Cover()).cheapest(time_limit_s)

@@ -20,9 +20,7 @@ Method      stages are decided in order, the cheapest completion first; a pool i
             keeps the limits is then the cheapest. Shares count as such until all stages are decided.
 """
 
-import heapq
 import math
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -30,12 +28,12 @@ import numpy as np
 
 from planner.arrays import Bools, Floats, Ints
 from planner.errors import PlannerError
-from planner.solvers.result import SolveResult, of_best_first
-from planner.solvers.workflow.cover import CHOSEN, DEARER, LATE, Cover
+from planner.solvers.result import SolveResult
+from planner.solvers.workflow.cover import LATE, Cover
+from planner.solvers.workflow.pool_search import Node, Pools, PoolSearch
 from planner.solvers.workflow.shared_gpus import Part, cost_of
 
 WHERE = "stages"
-SOLVER = "best-first search over pools, each simulated"
 STAGES = ("encode", "prefill", "decode", "vocode")
 TOO_FEW = "too few"  # replicas for the work that must be on time
 
@@ -124,9 +122,9 @@ class SpeechPools:
 
 @dataclass(frozen=True, slots=True)
 class SpeechPlan:
-    """Option and replicas of each stage, in the order of `STAGES`, and tokens of the first chunk."""
+    """Option and replicas of each stage, in the order of `STAGES`, and tokens of the first chunk, 0 where open."""
 
-    pools: tuple[tuple[int, int], ...]
+    pools: Pools
     first_chunk: int
 
 
@@ -138,7 +136,7 @@ class Heard:
     late_share: float
 
 
-def cost(problem: SpeechPools, pools: tuple[tuple[int, int], ...]) -> float:
+def cost(problem: SpeechPools, pools: Pools) -> float:
     """Of the replicas of these stages; shares of GPUs as such until all stages are there."""
     chosen = [(options[o], k) for (o, k), options in zip(pools, problem.options, strict=False)]
     return cost_of(chosen, whole=len(pools) == len(STAGES))
@@ -219,11 +217,12 @@ def _least_vocoders(problem: SpeechPools, option: VocodePool, span_s: float) -> 
     return max(1, math.ceil(least_s / last_s - 1e-9))
 
 
-class _Search:
-    """Nodes are stages decided so far; the heap holds (bound, order, pools, first chunk or 0, ready of the parent)."""
+class _Search(PoolSearch[SpeechPlan]):
+    """Later stages cost their least replicas of the cheapest option at least; a first chunk of 0 is not decided."""
 
     def __init__(self, problem: SpeechPools, cover: Cover) -> None:
-        self.problem, self.cover = problem, cover
+        super().__init__(len(STAGES), cover)
+        self.problem = problem
         self.least = least_replicas(problem)
         self.rest = [0.0] * (len(STAGES) + 1)
         self.below = [1] * (len(STAGES) + 1)  # combinations with so many stages decided, of one first chunk
@@ -232,52 +231,37 @@ class _Search:
             prices = (k * o.cost for o, k in zip(options, self.least[stage], strict=True))
             self.rest[stage] = self.rest[stage + 1] + min(prices)
             self.below[stage] = self.below[stage + 1] * len(options) * len(problem.replicas[stage])
-        self.heap: list[tuple[float, int, tuple[tuple[int, int], ...], int, Floats]] = []
-        self.pushed = self.simulated = 0
         self.bound = self.rest[0]
 
-    def run(self, deadline: float) -> tuple[SpeechPlan | None, str]:
-        self._push_children((), 0, self.problem.arrival_s_R)
-        while self.heap:
-            self.bound, _, pools, first, before_s_R = heapq.heappop(self.heap)
-            if time.perf_counter() > deadline:
-                return None, "time_limit"
-            self.simulated += 1
-            if len(pools) == len(STAGES):
-                plan = SpeechPlan(pools, first)
-                if keeps(self.problem, _vocoded(self.problem, before_s_R, plan)):
-                    self._end(plan)
-                    return plan, "finished"
-                self.cover.add(LATE, 1)
-                continue
-            ready_s_R = _after(self.problem, len(pools) - 1, pools[-1], before_s_R)
-            for first in self._first_chunks(pools, ready_s_R):
-                self._push_children(pools, first, ready_s_R)
-        return None, "finished"
+    def begin(self) -> None:
+        self._push_children(SpeechPlan((), 0), self.problem.arrival_s_R)
 
-    def _combinations(self, pools: tuple[tuple[int, int], ...], first: int) -> int:
-        """With these stages decided; all first chunks where none is."""
-        return self.below[len(pools)] * (1 if first else len(self.problem.speech.first_chunks))
+    def open(self, node: Node[SpeechPlan]) -> None:
+        pools = node.plan.pools
+        ready_s_R = _after(self.problem, len(pools) - 1, pools[-1], node.ready_s_R)
+        for first in self._first_chunks(pools, ready_s_R):
+            self._push_children(SpeechPlan(pools, first), ready_s_R)
 
-    def _end(self, plan: SpeechPlan) -> None:
-        self.cover.add(CHOSEN, 1, cost(self.problem, plan.pools))
-        for bound, _, pools, first, _ in self.heap:
-            self.cover.add(DEARER, self._combinations(pools, first), bound)
+    def keeps(self, node: Node[SpeechPlan]) -> bool:
+        return keeps(self.problem, _vocoded(self.problem, node.ready_s_R, node.plan))
 
-    def _push_children(self, pools: tuple[tuple[int, int], ...], first: int, ready_s_R: Floats) -> None:
-        stage = len(pools)
-        for option in range(len(self.problem.options[stage])):
-            least = self.least[stage][option]
+    def cost(self, plan: SpeechPlan) -> float:
+        return cost(self.problem, plan.pools)
+
+    def combinations(self, plan: SpeechPlan) -> int:
+        return self.below[len(plan.pools)] * (1 if plan.first_chunk else len(self.problem.speech.first_chunks))
+
+    def _push_children(self, plan: SpeechPlan, ready_s_R: Floats) -> None:
+        stage = len(plan.pools)
+        for option, least in enumerate(self.least[stage]):
             for replicas in self.problem.replicas[stage]:
-                further = (*pools, (option, replicas))
+                further = SpeechPlan((*plan.pools, (option, replicas)), plan.first_chunk)
                 if replicas < least:
-                    self.cover.add(TOO_FEW, self._combinations(further, first))
-                    continue
-                self.pushed += 1
-                bound = cost(self.problem, further) + self.rest[stage + 1]
-                heapq.heappush(self.heap, (bound, self.pushed, further, first, ready_s_R))
+                    self.cover.add(TOO_FEW, self.combinations(further))
+                else:
+                    self.push(further, self.rest[stage + 1], ready_s_R)
 
-    def _first_chunks(self, pools: tuple[tuple[int, int], ...], ready_s_R: Floats) -> Iterator[int]:
+    def _first_chunks(self, pools: Pools, ready_s_R: Floats) -> Iterator[int]:
         """First chunks with which enough requests can still be in time; 0 stands for any, before decode is decided."""
         firsts = self.problem.speech.first_chunks
         kept = [first for first in firsts if self._in_time(pools, first, ready_s_R)]
@@ -288,7 +272,7 @@ class _Search:
             self.cover.add(LATE, late * self.below[len(pools)])
         return iter(kept)
 
-    def _in_time(self, pools: tuple[tuple[int, int], ...], first: int, ready_s_R: Floats) -> bool:
+    def _in_time(self, pools: Pools, first: int, ready_s_R: Floats) -> bool:
         problem, heads_R = self.problem, np.minimum(first, self.problem.reply_tokens_R)
         decodes = [problem.decode[pools[2][0]]] if len(pools) > STAGES.index("decode") else problem.decode
         earliest_s_R = ready_s_R + heads_R * min(decode.step_s for decode in decodes)
@@ -312,8 +296,4 @@ def cheapest_pools(
 
     A search that finishes leaves in `cover` what became of all combinations.
     """
-    started_s = time.perf_counter()
-    search = _Search(problem, cover if cover is not None else Cover())
-    plan, reason = search.run(started_s + time_limit_s)
-    value = None if plan is None else cost(problem, plan.pools)
-    return of_best_first(plan, value, reason, search.bound, time.perf_counter() - started_s, SOLVER)
+    return _Search(problem, cover if cover is not None else Cover()).cheapest(time_limit_s)

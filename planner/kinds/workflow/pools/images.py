@@ -25,7 +25,8 @@ from planner.solvers.workflow.image_pools import (
     cheapest_pools,
     served,
 )
-from planner.solvers.workflow.speech_pools import SOLVER, DecodePool
+from planner.solvers.workflow.pool_search import SOLVER
+from planner.solvers.workflow.speech_pools import DecodePool
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,8 @@ from planner.problem.resolve import Resolved
 from planner.simulate.plans.workload import drawn_lengths
 from planner.solvers.result import SolveResult
 from planner.solvers.workflow.cover import Cover
+from planner.solvers.workflow.pool_search import SOLVER
 from planner.solvers.workflow.speech_pools import (
-    SOLVER,
     STAGES,
     DecodePool,
     RequestPool,
