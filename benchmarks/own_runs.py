@@ -42,7 +42,7 @@ from serving_picks import Predicted, left_out
 
 from planner.arrays import Bools, Floats, Indices
 from planner.costs.rates.likeness import TPOT, TTFT, ErrorBelief, Likeness
-from planner.costs.rates.spread import NORMAL_80, ErrorSpread, GroupBias
+from planner.costs.rates.spread import NORMAL_80, ErrorSpread, GroupBias, chance_within
 from planner.estimate.case import Case
 from planner.estimate.own_runs import lengths, places, seen_runs
 from planner.estimate.places import layouts, loads
@@ -184,8 +184,9 @@ class Decision:
         told = self.likeness.belief(np.zeros_like(x.mean_M), x.variance_M, x.freedom)
         if seen:
             told = _told(self.cases, self.known, self.likeness, runs, self.members, placed=placed)
-        chance = told.below(self.before.limit_x - x.mean_M - told.mean)
-        sure = np.array([max((c for c in CONFIDENCES if c <= own), default=0.0) for own in chance.tolist()])
+        rooms = zip(np.exp(self.before.limit_x - x.mean_M - told.mean).tolist(), told.half.tolist(), strict=True)
+        chances = [chance_within(room, half, half, told.freedom) for room, half in rooms]
+        sure = np.array([max((c for c in CONFIDENCES if c <= own), default=0.0) for own in chances])
         sure[seen] = 0.0
         output = self.kept(x.mean_M + told.mean)
         return output * sure if sure.any() else output

@@ -74,7 +74,7 @@ def chances_of(envelope: Envelope, decision: Decision) -> Iterator[Sure]:
             belief = believed.get((workload.name, "ttft_s" if row.metric == "ttft_s" else "tpot_s"))
             if belief is not None:
                 chance = chance_within(room, -belief.low, belief.high, belief.freedom or math.inf)
-                yield Sure(workload.name, row, chance, BY_RUNS)
+                yield Sure(workload.name, row, chance, UNFITTED if belief.role is None else BY_RUNS)
             elif isinstance(calibration, Calibration):
                 yield _by_costs(calibration, problem, decision, workload, row, room)
 

@@ -4,6 +4,7 @@ import json
 import math
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -321,6 +322,17 @@ def test_a_run_makes_its_own_deployment_as_sure_as_reruns_are(tmp_path: Path) ->
         chances = chances_of(sure.model_copy(update={"predictions": times}), decision)
         (chance,) = (each.chance for each in chances if each.prediction.metric == "tpot_s")
         assert (chance > 0.9) if kept else (chance < 0.1)
+
+
+def test_other_kinds_price_layouts_by_runs_at_any_load_and_executed_shards_by_none(tmp_path: Path) -> None:
+    path, (row,) = own_calibration(tmp_path, 12.0), rows_of(tmp_path, 12.0)
+    case, known, gpus = row.case, load_calibration(path), np.array([1.0, 4.0])
+    price = partial(make_pricer, case.pool, case.arch, engine="vllm", version=None, calibration=known, store=None)
+    whole, *others = (each.slowdown_of(Shards.of(gpus)) for each in (price(), price(bare=True), price(alike=True)))
+    layout = np.column_stack((np.log2(gpus), np.log2(gpus), np.zeros((2, 3))))
+    told = TPOT.told(known.runs[case.group].seen, np.full(2, np.nan), layout, np.full((2, 2), np.nan))
+    assert whole == pytest.approx(np.exp(told.mean), rel=1e-12)
+    assert others == [1.0, known.slowdown(case.group)]
 
 
 @pytest.mark.parametrize(

@@ -46,13 +46,6 @@ class ErrorBelief:
         deviations = ndtri(share) if math.isinf(self.freedom) else stdtrit(self.freedom, share)
         return np.asarray(float(deviations) * self.scale)
 
-    def below(self, off: Floats | float) -> Floats:
-        """The chance [M] that the logarithm is no further than `off` above its mean."""
-        from scipy.special import ndtr, stdtr
-
-        deviations = off / self.scale
-        return np.asarray(ndtr(deviations) if math.isinf(self.freedom) else stdtr(self.freedom, deviations))
-
 
 @dataclass(frozen=True, slots=True)
 class Likeness:

@@ -26,7 +26,7 @@ def layout_of(gpus: Floats, tp: Floats, dp: Floats, ep: Floats, disaggregated: F
 
 
 def in_flight(clients: float | None, rate_per_s: float | None, output_tokens: float) -> float:
-    """Requests in flight of a closed loop, or of an open one by Little's law; NaN of no load.
+    """Requests in flight of a closed loop, or of an open one by Little's law; NaN where neither is known.
 
     At NOMINAL_TPOT_S, whatever is believed of its times, so that a run of an open load is known again; most take within
     one and a half doublings of that, where errors reach over three.

@@ -35,10 +35,8 @@ def near_runs(
 
 
 def _in_flight(workload: WorkloadSpec) -> float:
-    clients, rate_per_s = (
-        (None, None) if workload.load is None else (workload.load.concurrency, workload.load.rate_per_s)
-    )
-    return in_flight(clients, rate_per_s, _mean_tokens(workload.output_tokens, SIDES[1]))
+    load, tokens = workload.load, _mean_tokens(workload.output_tokens, SIDES[1])
+    return math.nan if load is None else in_flight(load.concurrency, load.rate_per_s, tokens)
 
 
 def _mean_tokens(lengths: Lengths, side: str) -> float:
