@@ -111,12 +111,13 @@ def _proposed_under(stated: Envelope, setting: ServeSetting) -> tuple[Target, ..
 
 
 def _varied(setting: ServeSetting, candidates: Sequence[Candidate], decision: ServeDecision) -> Iterator[Candidate]:
-    """Types of a verified plan that its search did not propose: of their shapes at another batch or chunk."""
+    """Types of a verified plan that its search did not propose: at another batch or chunk, or of fewer together."""
     axes, partners = Axes(setting), ffn_roles(decision)
     pools = [pool.name for pool in setting.resolved.pools]
     for role in decision.roles:
         name = name_of_role(role, partners.get(role.name))
-        if role.function == "ffn" or any(candidate.name.partition("#")[0] == name for candidate in candidates):
+        proposed = (each for each in candidates if each.name.partition("#")[0] == name)
+        if role.function == "ffn" or any(each.together <= role.replicas for each in proposed):
             continue
         asked = role.function, role.model, role.pool, shape_of(role), int(role.limits.get("draft_tokens", 0))
         for each in list_candidates(setting, relaxed(setting.targets, ANY_LIMIT), Tally()):
