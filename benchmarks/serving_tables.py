@@ -3,12 +3,14 @@
     python benchmarks/serving_tables.py ../shared/data/serving TABLES     # TABLES: as --profiles takes them
 
 Rows: measured.csv and the open groups of measured_more.csv (benchmarks/sealed_groups.py), with settings as the public
-recipes state them, priced by planner/calibrate/prior.yaml, which was fitted to none of them. A weight for each kind of
-kernel says how far its tables count against the roofline (`TableTrust`); for every group of family, system, engine and
-weights they are those of the least error of the other groups: coordinate descent over WEIGHTS from no tables on
+recipes state them, priced by planner/calibrate/prior.yaml, which was fitted to none of them, then by FOLDS fits
+(benchmarks/serving_fit.py), each to the groups of the other folds. A weight for each kind of kernel says how far its
+tables count against the roofline (`TableTrust`); for every group of family, system, engine and weights they are those
+of the least error of the other groups: coordinate descent over WEIGHTS from no tables on
     mean over groups of [ |log TPOT error| + TTFT_SHARE |log TTFT error| ], errors capped at MOST a row, + STIFF each,
 groups of ten rows or more weighing the same. Errors are printed in percent, mean / median; the time to first token
-counts where it is not queueing. Beside them stands a constant: the median of the same engine and mode in other groups.
+counts where it is not queueing. Beside them stand a constant, the median of the same engine and mode in other groups,
+and times without tables that are all LONGER: whoever expects more breaks fewer limits.
 """
 
 import importlib.util
@@ -25,9 +27,10 @@ import numpy as np
 from recipe_columns import filled
 from sealed_groups import SERVING, frozen, group_of, rows_of
 from sealed_serving import LIKELY, Pairs, errors
+from serving_fit import fit
 
 from planner.arrays import Bools, Floats, Indices
-from planner.calibrate.deployments import PRIOR_FILE, ServingParameters, predict
+from planner.calibrate.deployments import PRIOR_FILE, MeasuredTimes, ServingParameters, predict
 from planner.calibrate.terms import DeploymentTerms
 from planner.costs.rates.calibration import TableTrust, load_calibration
 from planner.costs.rates.pricer import open_store
@@ -40,8 +43,11 @@ TTFT_SHARE = 0.3
 MOST = 1.0
 STIFF = 0.002
 SWEEPS = 2
+FOLDS = 4
+LONGER = 1.03
 NONE = TableTrust(0.0, 0.0, 0.0, 0.0)
 HALF = TableTrust(0.5, 0.5, 0.5, 0.5)
+SHIPPED = load_calibration().tables
 
 
 @dataclass(slots=True)
@@ -51,7 +57,8 @@ class Benchmark:
     rows: list[dict[str, str]]
     cases: list[Case]
     terms: DeploymentTerms
-    start: ServingParameters
+    parameters: list[ServingParameters]  # of each fold
+    fold: Indices  # [D]
     names: list[str]
     group: Indices
     times: Floats  # measured [2, D]: to first token, per output token
@@ -75,13 +82,23 @@ class Benchmark:
         queued = np.array([row["saturated"] == "1" for row in rows])
         counted = np.array([~queued, np.ones(len(rows), dtype=np.bool_)])
         start = ServingParameters.of(load_calibration(PRIOR_FILE), terms.engine_D)
-        return cls(rows, cases, terms, start, names, group, times, counted)
+        return cls(rows, cases, terms, [start], np.zeros_like(group), names, group, times, counted)
+
+    def fitted(self) -> "Benchmark":
+        """The same by parameters that were fitted to the rows of the other folds, without tables."""
+        together = np.unique([case.group for case in self.cases], return_inverse=True)[1]
+        measured = MeasuredTimes(*self.times, ~self.counted[0])
+        fold = self.group % FOLDS
+        fits = [fit(self.terms, measured, self.parameters[0], together, fold != held) for held in range(FOLDS)]
+        return replace(self, parameters=[shared.parameters for shared in fits], fold=fold, tried={})
 
     def predicted(self, weights: TableTrust) -> tuple[Floats, Floats]:
         """Times [2, D] with tables counting by `weights`, and the loss [G] of every group; NaN of small ones."""
         if weights not in self.tried:
-            told = predict(self.terms, replace(self.start, trust=weights), tables=True)
-            times = np.array([told.ttft_s, told.tpot_s])
+            times = np.zeros_like(self.times)
+            for held, known in enumerate(self.parameters):
+                told = predict(self.terms, replace(known, trust=weights), tables=True)
+                times = np.where(self.fold == held, [told.ttft_s, told.tpot_s], times)
             self.tried[weights] = times, self._losses(times)
         return self.tried[weights]
 
@@ -175,19 +192,32 @@ def main() -> int:
     bench = Benchmark.read(folder, sys.argv[2])
     print(f"{len(bench.rows)} rows, {len(bench.names)} groups; percent, mean / median (median over groups, signed)")
     print(f"  {bench.line('a constant', bench.constants())}")
+    show(
+        bench,
+        folder,
+        "before any fit",
+        {f"{kind.name} at .5": replace(NONE, **{kind.name: 0.5}) for kind in fields(TableTrust)},
+    )
+    show(bench.fitted(), folder, "fits to other groups", {"weights that are shipped": SHIPPED})
+    return 0
+
+
+def show(bench: Benchmark, folder: Path, title: str, more: Mapping[str, TableTrust]) -> None:
+    """The lines of these parameters, with `more` weights."""
+    print(f"{title}:")
+    alone = bench.predicted(NONE)[0]
     times, picked = bench.left_out()
+    weights = {**more, "all at .5": HALF, "all at 1": TableTrust()}
     ways = {
-        "no tables": bench.predicted(NONE)[0],
-        **{f"{kind.name} at .5": bench.predicted(replace(NONE, **{kind.name: 0.5}))[0] for kind in fields(TableTrust)},
-        "all at .5": bench.predicted(HALF)[0],
-        "all at 1": bench.predicted(TableTrust())[0],
+        "no tables": alone,
+        f"no tables, {LONGER - 1.0:.0%} longer": LONGER * alone,
+        **{name: bench.predicted(given)[0] for name, given in weights.items()},
         "weights of other groups": times,
     }
-    for title, told in ways.items():
-        print(f"  {bench.line(title, told)}   captured: {captured(folder, bench.rows, told)}", flush=True)
-    for weights, count in picked.most_common(2):
-        print(f"  chosen for {count} groups: {weights}")
-    return 0
+    for name, told in ways.items():
+        print(f"  {bench.line(name, told)}   captured: {captured(folder, bench.rows, told)}", flush=True)
+    for chosen, count in picked.most_common(2):
+        print(f"  chosen for {count} groups: {chosen}")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 Shapes: N query points, C corners a point (at most 2^d for d axes), G cells of the flattened grid.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,6 +63,17 @@ class Corners:
         """The weighted mean [N] of `values` (the grid's shape, no NaN) over the corners of each point."""
         result: Floats = np.einsum("nc,nc->n", self.weights, values.ravel()[self.index])
         return result
+
+
+def fastest_of(grids: Sequence[Grid]) -> Grid:
+    """One grid on all values of the axes of several, which must have the same ones: at each cell the least latency."""
+    axes = tuple(np.unique(np.concatenate(values)) for values in zip(*(grid.axes for grid in grids), strict=True))
+    latency_s = np.full(tuple(len(axis) for axis in axes), np.nan)
+    for grid in grids:
+        place = np.ix_(*(np.searchsorted(axis, own) for axis, own in zip(axes, grid.axes, strict=True)))
+        latency_s[place] = np.fmin(latency_s[place], grid.latency_s)
+    sources = tuple(dict.fromkeys(source for grid in grids for source in grid.kernel_sources))
+    return Grid(axes, grids[0].axis_names, latency_s, sources, nearest_measured(axes, latency_s))
 
 
 def coordinates(axis: Floats, values: Floats) -> Floats:

@@ -40,7 +40,7 @@ def test_losses_are_means_of_groups_and_none_of_small_ones(tables: ModuleType) -
     measured = np.ones((2, 43))
     counted = np.ones((2, 43), dtype=np.bool_)
     counted[0, 10:40] = False  # all queued
-    bench = tables.Benchmark([], [], None, None, ["a", "b", "c"], group, measured, counted)
+    bench = tables.Benchmark([], [], None, [], group * 0, ["a", "b", "c"], group, measured, counted)
     told = np.ones((2, 43))
     told[1, :10], told[1, 10:25], told[0, :10] = np.exp(0.2), np.exp(-0.4), np.exp(5.0)
     losses = bench._losses(told)

@@ -1,6 +1,7 @@
 """Kernel tables as a source of prices: exact where measured, interpolated between, at the edge's rate beyond."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -191,6 +192,56 @@ def test_another_engine_is_used_with_a_note(ideal: Roofline, store_of: StoreOf) 
     assert "sglang 0.5.14" in note
 
 
+def test_a_format_is_looked_up_in_tables_of_all_engines_before_the_next_one(ideal: Roofline, store_of: StoreOf) -> None:
+    other, asked = _rows("moe", seed=1), _rows("moe", seed=2)
+    other["moe_dtype"], asked["moe_dtype"] = (["fp8_block"] * len(asked["latency"]), ["fp8"] * len(asked["latency"]))
+    store = store_of(("moe", "vllm", "1.0", other), ("moe", "sglang", "1.0", asked))
+    tokens, moe_tp, ep = _points("moe", asked).values()
+    priced = _profiled(ideal, store).price(Experts("e", 1.0, tokens, moe_tp, ep, 512, 256, 4, 32, True, "fp8", "bf16"))
+    assert priced.seconds == pytest.approx(np.array(asked["latency"]) * 1e-3, rel=1e-9)
+
+
+@pytest.mark.parametrize("table", ["gemm", "moe"])
+def test_kernels_of_shared_libraries_cost_what_the_fastest_table_says(
+    table: str, ideal: Roofline, store_of: StoreOf
+) -> None:
+    first, second = _rows(table, seed=1), _rows(table, seed=2, leave_out=1)
+    pricer = _profiled(ideal, store_of((table, "vllm", "1.0", first), (table, "trtllm", "2.0", second)))
+    priced = pricer.price(_operator(table, _points(table, first)))
+    least = np.fmin(first["latency"], [*second["latency"], np.inf])
+    assert priced.seconds == pytest.approx(1e-3 * np.asarray(least, dtype=np.float64), rel=1e-9)
+    assert pricer.notes == {f"{table}: the fastest kernels of the tables of vllm 1.0, trtllm 2.0 are used"}
+    assert len(pricer.digests) == 2
+
+
+def test_experts_faster_than_memory_reads_their_weights_are_left_out(ideal: Roofline, store_of: StoreOf) -> None:
+    def told(even_ms: float) -> tuple[Floats, set[str]]:
+        skewed, even = _rows("moe"), _rows("moe")
+        even |= {"distribution": ["balanced"] * len(even["latency"]), "latency": [even_ms] * len(even["latency"])}
+        both = {name: skewed[name] + even[name] for name in skewed}
+        pricer = _profiled(ideal, store_of(("moe", "vllm", "1.0", both)))
+        return pricer.price(_operator("moe", _points("moe", skewed))).seconds, pricer.digests
+
+    read_s = 32 * 3 * 512 * 256 * 2 / ideal.accelerator.memory_bandwidth_bytes_per_s  # all experts, on one rank
+    measured_s, digests = told(1.01e3 * read_s)
+    assert measured_s == pytest.approx(np.array(_rows("moe")["latency"]) * 1e-3, rel=1e-9)
+    assert len(digests) == 1
+    roofline_s, digests = told(0.99e3 * read_s)
+    assert roofline_s == pytest.approx(ideal.price(_operator("moe", _points("moe", _rows("moe")))).seconds, rel=1e-12)
+    assert not digests
+
+
+def test_tables_say_nothing_of_experts_in_whole_tiles(ideal: Roofline, store_of: StoreOf) -> None:
+    rows = _rows("moe")
+    rows["moe_dtype"] = ["fp8_block"] * len(rows["latency"])
+    tiled = replace(ideal, whole_tiles=1.0)
+    tokens, moe_tp, ep = _points("moe", rows).values()
+    op = Experts("e", 1.0, tokens, moe_tp, ep, 512, 256, 4, 32, True, "fp8_block", "bf16")
+    priced = _profiled(tiled, store_of(("moe", "vllm", "1.0", rows))).price(op)
+    measured_s = np.array(rows["latency"], dtype=np.float64) * 1e-3
+    assert priced.seconds == pytest.approx(np.where(moe_tp > 1, measured_s, tiled.price(op).seconds), rel=1e-9)
+
+
 def test_an_unmeasured_expert_shape_takes_the_utilisation_of_the_nearest(ideal: Roofline, store_of: StoreOf) -> None:
     rows = _rows("moe")
     pricer = _profiled(ideal, store_of(("moe", "vllm", "1.0", rows)))
@@ -292,7 +343,7 @@ def test_published_tables_are_met_at_five_random_points(table: str, engine: str,
     priced = pricer.price(_operator(table, point))
     assert priced.seconds == pytest.approx(latency_s, rel=1e-9)
     assert set(priced.basis.tolist()) == {Basis.IMPORTED}
-    assert pricer.digests == {choice.table.identity.digest}
+    assert pricer.digests == {each.identity.digest for each in choice.tables}
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])

@@ -312,6 +312,13 @@ def _attention_backward(op: PrefillAttention | DecodeAttention) -> KernelDemand:
     return KernelDemand(flop, BACKWARD_BYTES * once.size_bytes, once.precision, kernels=BACKWARD_KERNELS)
 
 
+def evenly_read_bytes(op: Experts) -> Floats:
+    """Weights [N] of a rank's experts where tokens are spread evenly: of every one from E / k tokens on."""
+    matrices = 3.0 if op.gated else 2.0
+    touched = op.num_experts / op.ep * np.minimum(op.tokens * op.top_k / op.num_experts, 1.0)
+    return np.asarray(touched * matrices * op.hidden * op.intermediate / op.moe_tp * bytes_per(op.precision))
+
+
 def _experts(op: Experts, concentration: float) -> KernelDemand:
     matrices = 3.0 if op.gated else 2.0
     inter = op.intermediate / op.moe_tp

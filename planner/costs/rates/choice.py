@@ -1,31 +1,36 @@
-"""Chooses the measured table for a kernel by engine, version and key, and says every compromise in words."""
+"""Chooses the measured tables for a kernel by engine, version and key, and says every compromise in words."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from planner.hardware.profiles.grid import Grid
+from planner.hardware.profiles.grid import Grid, fastest_of
 from planner.hardware.profiles.store import KernelTable, ProfileStore
 
 OURS = "planner"  # engine name of tables that this program measured itself
 Key = Mapping[str, str | int]
+Usable = Callable[[KernelTable, Key], bool]
 
 _ENGINES = ("trtllm", "sglang", "vllm")
 _COMPLETE = 0.9  # of the cells of the fullest version; a table with fewer is a partial one
-_SLOWEST_FLOOR_S = 15e-6  # no kernel of a replayed graph takes longer to do nothing; such a table timed the host
+_SHARED = ("gemm", "moe")
+"""Kernels that engines take from the same libraries (cuBLAS, CUTLASS, DeepGEMM, FlashInfer's, Marlin), each the fastest
+that it knows. Collectors of tables reach them by longer ways: TensorRT-LLM's of fp8 products quantises its inputs anew
+(12 us at least, where SGLang's takes 4), of nvfp4 tries no tactic but the first; vLLM 0.24's of fp8 blocks times the
+host, and 0.19's of int4 experts takes four times as long as the same Marlin kernels do in SGLang's."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenTable:
-    """The chosen grid and where it is from."""
+    """The chosen grid, and the tables that it is made of."""
 
-    table: KernelTable
+    tables: tuple[KernelTable, ...]
     grid: Grid
 
     @property
     def ours(self) -> bool:
-        return self.table.identity.engine == OURS
+        return self.tables[0].identity.engine == OURS
 
 
 @dataclass(slots=True)
@@ -39,61 +44,65 @@ class TableChooser:
     notes: set[str] = field(default_factory=set)
     digests: set[str] = field(default_factory=set)
 
-    def choose(self, table: str, keys: Iterable[Key], engine: str | None = None) -> ChosenTable | None:
-        """The grid of the first key that our own tables, the engine's, or another engine's hold.
+    def choose(
+        self, table: str, keys: Iterable[Key], engine: str | None = None, usable: Usable | None = None
+    ) -> ChosenTable | None:
+        """The grid of the first key that any engine's tables hold; our own tables go before them with all keys.
 
-        Among versions the nearest to the one asked for wins, unless it measured under nine tenths of what the fullest
-        did. A table whose fastest cell takes longer than any launch timed the host and not the kernel: the next
-        engine's is taken.
+        A kernel of another format differs more than one of another engine, so a key is looked up in the tables of all
+        engines before the next key is: the first that has it serves, and of shared kernels the fastest of all of them
+        at every shape. Among versions the nearest to the one asked for wins, unless it measured under nine tenths of
+        what the fullest did. Tables of others that are not `usable` for a key count as without it.
         """
         wanted = list(keys)
-        host_bound: ChosenTable | None = None
-        for candidate in (OURS, engine or self.engine, *(() if engine else _ENGINES)):
-            chosen = self._of_engine(table, wanted, candidate)
-            if chosen is None or (host_bound is not None and chosen.table is host_bound.table):
-                continue
-            if table == "gemm" and float(np.nanmin(chosen.grid.latency_s)) > _SLOWEST_FLOOR_S:
-                host_bound = host_bound or chosen
-                continue
-            return self._settled(table, chosen, host_bound)
-        return None if host_bound is None else self._settled(table, host_bound, None)
+        own = next((chosen for key in wanted if (chosen := self._of_engine(table, key, OURS))), None)
+        if own is not None:
+            return self._settled(table, own)
+        engines = (engine,) if engine else tuple(dict.fromkeys((self.engine, *_ENGINES)))
+        for key in wanted:
+            held = [chosen for name in engines if (chosen := self._of_engine(table, key, name, usable))]
+            if held:
+                return self._settled(table, _fastest(held) if table in _SHARED else held[0])
+        return None
 
     def tables(self, table: str) -> list[KernelTable]:
-        """All versions of a table of the engine asked for, else of the first engine that has one."""
-        for candidate in (OURS, self.engine, *_ENGINES):
-            candidates = list(self._candidates(table, candidate))
-            if candidates:
-                return candidates
-        return []
+        """All versions of a table of all engines; ours alone where there are any."""
+        own = list(self._candidates(table, OURS))
+        return own or [
+            each for name in dict.fromkeys((self.engine, *_ENGINES)) for each in self._candidates(table, name)
+        ]
 
     def _candidates(self, table: str, engine: str) -> Iterable[KernelTable]:
         version = self.version if engine == self.engine else None
         return self.store.candidates(accelerator=self.accelerator, table=table, engine=engine, version=version)
 
-    def _of_engine(self, table: str, keys: list[Key], engine: str) -> ChosenTable | None:
-        versions = list(self._candidates(table, engine))
-        for key in keys:
-            grids = [(version, version.grid(**key)) for version in versions]
-            tables = [ChosenTable(version, grid) for version, grid in grids if grid is not None]
-            if tables:
-                cells = [int(np.sum(~np.isnan(table.grid.latency_s))) for table in tables]
-                return next(table for table, size in zip(tables, cells, strict=True) if size >= _COMPLETE * max(cells))
-        return None
+    def _of_engine(self, table: str, key: Key, engine: str, usable: Usable | None = None) -> ChosenTable | None:
+        held = [
+            (version, grid)
+            for version in self._candidates(table, engine)
+            if (grid := version.grid(**key)) is not None and (usable is None or usable(version, key))
+        ]
+        cells = [int(np.sum(~np.isnan(grid.latency_s))) for _, grid in held]
+        full = (pair for pair, size in zip(held, cells, strict=True) if size >= _COMPLETE * max(cells))
+        return next((ChosenTable((version,), grid) for version, grid in full), None)
 
-    def _settled(self, table: str, chosen: ChosenTable, host_bound: ChosenTable | None) -> ChosenTable:
-        identity = chosen.table.identity
-        self.digests.add(identity.digest)
+    def _settled(self, table: str, chosen: ChosenTable) -> ChosenTable:
+        known = [each.identity for each in chosen.tables]
+        first = known[0]
+        self.digests |= {identity.digest for identity in known}
         self.notes |= self.store.left_out
-        if host_bound is not None:
-            slow = host_bound.table.identity
-            self.notes.add(
-                f"{table}: the table of {slow.engine} {slow.version} timed the host, that of "
-                f"{identity.engine} {identity.version} is used"
-            )
-        elif identity.engine not in (OURS, self.engine, "nccl"):
-            self.notes.add(
-                f"{table}: {self.engine} has no such table, that of {identity.engine} {identity.version} is used"
-            )
-        elif identity.engine == self.engine and self.version not in (None, identity.version):
-            self.notes.add(f"{table}: {self.engine} {self.version} asked, tables of {identity.version} used")
+        if len(known) > 1:
+            names = ", ".join(f"{identity.engine} {identity.version}" for identity in known)
+            self.notes.add(f"{table}: the fastest kernels of the tables of {names} are used")
+        elif first.engine not in (OURS, self.engine, "nccl"):
+            self.notes.add(f"{table}: {self.engine} has no such table, that of {first.engine} {first.version} is used")
+        elif first.engine == self.engine and self.version not in (None, first.version):
+            self.notes.add(f"{table}: {self.engine} {self.version} asked, tables of {first.version} used")
         return chosen
+
+
+def _fastest(held: Sequence[ChosenTable]) -> ChosenTable:
+    """One grid of several: at every shape the fastest of the kernels measured there."""
+    if len(held) == 1:
+        return held[0]
+    return ChosenTable(tuple(chosen.tables[0] for chosen in held), fastest_of([chosen.grid for chosen in held]))

@@ -25,15 +25,17 @@ from planner.costs.operators.kernels import (
     MemoryPass,
     Operator,
     PrefillAttention,
+    evenly_read_bytes,
     gradient_of,
 )
 from planner.costs.operators.work import Shards
-from planner.costs.operators.working_format import as_run_on
+from planner.costs.operators.working_format import as_run_on, in_whole_tiles
 from planner.costs.rates.calibration import FULL_TRUST, TableTrust
-from planner.costs.rates.choice import ChosenTable, TableChooser
+from planner.costs.rates.choice import ChosenTable, Key, TableChooser, Usable
 from planner.costs.rates.evidence import Basis, KernelTime
 from planner.costs.rates.roofline import Roofline
 from planner.hardware.profiles.grid import Grid, corners
+from planner.hardware.profiles.store import KernelTable
 
 _DTYPES: dict[str, tuple[str, ...]] = {
     "fp32": ("float32",),
@@ -79,6 +81,7 @@ _TRUST_OF = {
     "nccl": "collective",
 }
 """Which trust a table takes; all others are of attention."""
+EVEN_LOAD = "balanced"  # of experts, as kernel tables call it
 _EXPERT_COLUMNS = ("hidden_size", "inter_size", "topk", "num_experts")
 _MXFP4_WEIGHT_ONLY = ("w4a16_mxfp4", "w4a8_mxfp4_mxfp8")
 
@@ -220,6 +223,9 @@ class Profiled:
         """
         sizes, gathered = (op.tokens, op.moe_tp, op.ep), replace(op, exchanged=None)
         time = self._experts_of(gathered, "moe", sizes)
+        whole = in_whole_tiles(op, self.roofline.whole_tiles).whole_tiles
+        if whole is not None:  # no table times those kernels
+            time = time.where(whole <= 0, self.roofline.price(op))
         if gradient_of(op.name):
             own = self._experts_of(gathered, "moe_backward", sizes)
             time = own.where(own.basis < Basis.ANALYTICAL, time)
@@ -239,8 +245,7 @@ class Profiled:
         if table is not None and shape[2] != op.top_k:
             note = f"{name}: {op.top_k:g} experts a token on average take the utilisation of {shape[2]}"
         if table is None:
-            near = self._nearest_expert_shape(op, name, shape)
-            table = None if near is None else self._expert_table(op, name, near)
+            near, table = self._nearest_expert_table(op, name, shape)
             note = f"{name}: experts of shape {shape} take the utilisation of the measured shape {near}"
         if table is not None and note:
             self.notes.add(note)
@@ -261,7 +266,19 @@ class Profiled:
         if side:
             fixed["gradient"] = side
         keys = ({"moe_dtype": dtype, **fixed} for dtype in self._expert_dtypes(op))
-        return self._table((name, side, op.precision, op.activation, shape), keys, like)
+        usable = partial(self._reads_all_experts, like) if name == "moe" else None
+        return self._table((name, side, op.precision, op.activation, shape), keys, like, usable=usable)
+
+    def _reads_all_experts(self, like: Callable[..., Experts], table: KernelTable, key: Key) -> bool:
+        """Whether kernels under an even load take as long as memory takes to read the weights of its experts.
+
+        Kernels that route by DeepSeek's groups, half of them for each token, read half of what tables of its shape say.
+        """
+        grid = table.grid(**{**key, "distribution": EVEN_LOAD})
+        if grid is None:
+            return True
+        read_s = evenly_read_bytes(like(*grid.points())) / self.roofline.accelerator.memory_bandwidth_bytes_per_s
+        return not np.any(grid.latency_s < read_s)
 
     def _expert_dtypes(self, op: Experts) -> tuple[str, ...]:
         """Engines quantise the activations of mxfp4 experts to mxfp8 where tensor cores take mxfp4 directly."""
@@ -269,8 +286,10 @@ class Profiled:
             return _MXFP4_WEIGHT_ONLY
         return _DTYPES.get(op.precision, ())
 
-    def _nearest_expert_shape(self, op: Experts, name: str, shape: tuple[int, ...]) -> tuple[int, ...] | None:
-        """The measured expert shape nearest in the logarithm of its four sizes."""
+    def _nearest_expert_table(
+        self, op: Experts, name: str, shape: tuple[int, ...]
+    ) -> tuple[tuple[int, ...] | None, _Table | None]:
+        """The measured expert shape nearest in the logarithm of its four sizes, and its table."""
         shapes: set[tuple[int, ...]] = set()
         for table in self.chooser.tables(name):
             rows = [dict(zip(table.key_names, key, strict=True)) for key in table.keys()]  # noqa: SIM118 - a method
@@ -279,9 +298,9 @@ class Profiled:
                 for row in rows
                 if row["moe_dtype"] in self._expert_dtypes(op) and row["distribution"] == self.skew
             }
-        ordered = sorted(shapes)
-        distance = [sum(abs(np.log(a / b)) for a, b in zip(known, shape, strict=True)) for known in ordered]
-        return ordered[int(np.argmin(distance))] if ordered else None
+        ordered = sorted(shapes - {shape}, key=lambda known: (_distance(known, shape), known))
+        near = ((known, self._expert_table(op, name, known)) for known in ordered)
+        return next((pair for pair in near if pair[1] is not None), (None, None))
 
     def _collective(self, op: Collective) -> KernelTime:
         """Tables cover groups inside one scale-up domain; wider ones are analytical."""
@@ -307,13 +326,14 @@ class Profiled:
         keys: Iterator[Mapping[str, str | int]],
         like: Callable[..., Operator],
         engine: str | None = None,
+        usable: Usable | None = None,
     ) -> _Table | None:
         """The table that `identity` begins with, for the first of `keys` it holds, as a ratio to the roofline.
 
         `like` gives the operator at the sizes that the table's axes hold.
         """
         if identity not in self._tables:
-            chosen = self.chooser.choose(str(identity[0]), keys, engine)
+            chosen = self.chooser.choose(str(identity[0]), keys, engine, usable)
             self._tables[identity] = None if chosen is None else self._as_ratio(str(identity[0]), chosen, like)
         return self._tables[identity]
 
@@ -353,6 +373,11 @@ _PRICED_BY: dict[type[Operator], Callable[[Profiled, Any], KernelTime]] = {
     Collective: Profiled._collective,
 }
 """Kinds of operators that tables hold."""
+
+
+def _distance(known: tuple[int, ...], shape: tuple[int, ...]) -> float:
+    """Between expert shapes: the sum of the logarithms of their sizes' ratios."""
+    return float(sum(abs(np.log(a / b)) for a, b in zip(known, shape, strict=True)))
 
 
 def _prefill_like(op: PrefillAttention) -> Callable[..., PrefillAttention]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from planner.costs.rates.calibration import Calibration, load_calibration
 from planner.costs.rates.pricer import Pricer, make_pricer, open_store, profile_paths
-from planner.costs.rates.profiled import Profiled
+from planner.costs.rates.profiled import EVEN_LOAD, Profiled
 from planner.costs.training.rates import rates_on
 from planner.errors import PlannerError
 from planner.execute.judge.trained import TrainedShards
@@ -14,8 +14,6 @@ from planner.hardware.cluster import Pool
 from planner.hardware.library import find_fabric, find_node
 from planner.models.architecture import Architecture
 from planner.plan.records import PlanDocument, Role
-
-EVEN_LOAD = "balanced"  # as kernel tables call it
 
 
 def plan_pricer(

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from planner.hardware.profiles.grid import Grid, corners, nearest_measured
+from planner.hardware.profiles.grid import Grid, corners, fastest_of, nearest_measured
 
 AXES = (np.array([1.0, 2.0, 8.0, 64.0]), np.array([0.0, 1.0, 7.0]))
 
@@ -99,3 +99,13 @@ def test_fixing_an_axis_keeps_the_cells_of_that_value() -> None:
     assert fixed.axis_names == ("axis1",)
     np.testing.assert_array_equal(fixed.latency_s, np.exp(FULL)[2])
     assert grid_of(np.exp(FULL)).at("axis0", 9.0) is None
+
+
+def test_the_fastest_of_two_grids_holds_the_cells_of_both_and_the_lesser_where_both_measured() -> None:
+    nan = np.nan
+    first = grid_of(np.array([[4.0, 2.0], [nan, 8.0]]), (np.array([1.0, 2.0]), np.array([1.0, 2.0])))
+    second = grid_of(np.array([[3.0, 5.0], [6.0, nan]]), (np.array([2.0, 8.0]), np.array([1.0, 2.0])))
+    both = fastest_of([first, second])
+    assert [axis.tolist() for axis in both.axes] == [[1.0, 2.0, 8.0], [1.0, 2.0]]
+    assert both.latency_s == pytest.approx(np.array([[4.0, 2.0], [3.0, 5.0], [6.0, nan]]), nan_ok=True)
+    assert both.latency_s.ravel()[both.nearest] == pytest.approx(np.array([[4.0, 2.0], [3.0, 5.0], [6.0, 6.0]]))
