@@ -13,7 +13,7 @@
   fine-tunes; its pipelines and experts on several ranks are left out here.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from planner.errors import PlannerError, require_known
@@ -106,24 +106,13 @@ _MEGATRON_LM = TrainingEngine(
     strict_overlaps=True,
     degrees_by_document=True,
 )
-_MEGATRON_BRIDGE = TrainingEngine(
+_MEGATRON_BRIDGE = replace(
+    _MEGATRON_LM,
     name="megatron-bridge",
     release="0.3",
-    schedules=_MEGATRON_LM.schedules,
-    zero_stages=_MEGATRON_LM.zero_stages,
-    piped_zero_stages=_MEGATRON_LM.piped_zero_stages,
-    tuned_zero_stages=_MEGATRON_LM.tuned_zero_stages,
-    precisions=_MEGATRON_LM.precisions,
     tasks=("pretrain", "sft", "lora"),
-    context_methods=_MEGATRON_LM.context_methods,
-    overlaps=_MEGATRON_LM.overlaps,
-    reductions=_MEGATRON_LM.reductions,
-    dispatchers=_MEGATRON_LM.dispatchers,
-    graphs=True,
-    drops=True,
-    packs=True,
-    in_network=True,
-    strict_overlaps=True,
+    optimizers=("adamw", "sgd"),
+    degrees_by_document=False,
     towers=True,
 )
 _TORCHTITAN = TrainingEngine(

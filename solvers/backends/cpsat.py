@@ -33,6 +33,17 @@ class Progress:
     bound: float
 
 
+def timed_solver(time_limit_s: float, seed: int, threads: int = 1) -> "cp_model.CpSolver":
+    """A solver that stops at a wall-clock time."""
+    from ortools.sat.python import cp_model
+
+    solver = cp_model.CpSolver()
+    solver.parameters.max_time_in_seconds = time_limit_s
+    solver.parameters.num_workers = threads
+    solver.parameters.random_seed = seed
+    return solver
+
+
 @dataclass(frozen=True, slots=True)
 class _Scaled:
     factor: float

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from planner.solvers.backends.cpsat import timed_solver
 from planner.solvers.backends.mathopt import version
 from planner.solvers.backends.whole_units import units_per_one
 
@@ -84,10 +85,7 @@ def improve(rows: BatchRows, hint: Sequence[StartedBatch], sum_s: float, *, time
     for batch in hint:
         for member in batch.members:
             model.native.add_hint(model.start[member], round(batch.start_s * times.units))
-    solver = cp_model.CpSolver()
-    solver.parameters.max_time_in_seconds = time_limit_s
-    solver.parameters.num_workers = 1
-    solver.parameters.random_seed = seed
+    solver = timed_solver(time_limit_s, seed)
     status = solver.solve(model.native)
     bound_s = solver.best_objective_bound / times.units / queries
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):

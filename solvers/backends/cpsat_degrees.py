@@ -7,6 +7,7 @@ from typing import Protocol
 import numpy as np
 
 from planner.arrays import Floats
+from planner.solvers.backends.cpsat import timed_solver
 from planner.solvers.backends.mathopt import version
 
 Choices = tuple[tuple[int, int], ...]
@@ -77,10 +78,7 @@ def improve(
         model.add(sum(load) <= T)  # C1
     model.add(sum(area) <= problem.ranks * T)
     model.minimize(T)
-    solver = cp_model.CpSolver()
-    solver.parameters.max_time_in_seconds = time_limit_s
-    solver.parameters.num_workers = threads
-    solver.parameters.random_seed = seed
+    solver = timed_solver(time_limit_s, seed, threads)
     status = solver.solve(model)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return Improved(choices, bound, "time_limit", name)

@@ -8,6 +8,7 @@ from fractions import Fraction
 from math import ceil, isfinite, lcm
 from typing import TYPE_CHECKING
 
+from planner.solvers.backends.cpsat import timed_solver
 from planner.solvers.backends.mathopt import version
 from planner.solvers.flow_shop import FlowShop, ShopSchedule
 
@@ -43,10 +44,7 @@ def improve(
     model = cp_model.CpModel()
     start = _build(shop, model, unit, round(hint.makespan * unit), ceil(bound * unit - 1e-6))
     _hint(model, shop, hint, start, unit)
-    solver = cp_model.CpSolver()
-    solver.parameters.max_time_in_seconds = time_limit_s
-    solver.parameters.num_workers = threads
-    solver.parameters.random_seed = seed
+    solver = timed_solver(time_limit_s, seed, threads)
     status = solver.solve(model)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return Improved(hint.order, bound, "time_limit", name)

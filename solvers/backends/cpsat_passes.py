@@ -7,6 +7,7 @@ from fractions import Fraction
 from math import ceil, lcm
 from typing import TYPE_CHECKING, Protocol
 
+from planner.solvers.backends.cpsat import timed_solver
 from planner.solvers.backends.mathopt import version
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def bound_of_ranks(problem: Passes, span: float, bound: float, time_limit_s: flo
         if own and least < most:
             started = time.process_time()
             model = _relaxed(problem, ranks, own, unit, sizes, least, most)
-            solver = _solver(SLOWER * time_limit_s, seed, 1)
+            solver = timed_solver(max(SLOWER * time_limit_s, 0.1), seed, 1)
             solver.parameters.linearization_level = 2  # its cuts close a rank three times as fast as it is without
             solver.parameters.max_deterministic_time = PER_SECOND * time_limit_s / (len(subsets) - turn)
             solver.solve(model)
@@ -216,16 +217,6 @@ def _memory(
         native.add(sum(amounts) <= capacity * T)
 
 
-def _solver(limit_s: float, seed: int, threads: int) -> "cp_model.CpSolver":
-    from ortools.sat.python import cp_model
-
-    solver = cp_model.CpSolver()
-    solver.parameters.max_time_in_seconds = max(limit_s, 0.1)
-    solver.parameters.num_workers = threads
-    solver.parameters.random_seed = seed
-    return solver
-
-
 def _searched(
     problem: Passes,
     orders: Orders,
@@ -245,7 +236,7 @@ def _searched(
     model = _build(problem, unit, sizes, ceil(bound * unit - 1e-6), round(span * unit))
     for o, begin in _starts(problem, orders).items():
         model.native.add_hint(model.starts[o], round(begin * unit))
-    solver, name = _solver(limit_s, seed, threads), f"ortools-cpsat {version()}"
+    solver, name = timed_solver(max(limit_s, 0.1), seed, threads), f"ortools-cpsat {version()}"
     status = solver.solve(model.native)
     if status == cp_model.UNKNOWN:
         return Improved(orders, bound, "time_limit", name)
@@ -274,7 +265,7 @@ def _bounded(
     if shorter < least:
         return Improved(best.orders, span, "finished", best.solver)
     model = _build(problem, unit, sizes, least, shorter)
-    solver = _solver(limit_s, seed, threads)
+    solver = timed_solver(max(limit_s, 0.1), seed, threads)
     solver.parameters.optimize_with_core = True
     status = solver.solve(model.native)
     if status == cp_model.INFEASIBLE:

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from itertools import combinations
 
+from planner.solvers.backends.cpsat import timed_solver
 from planner.solvers.backends.mathopt import version
 from planner.solvers.backends.whole_units import units_per_one
 
@@ -62,10 +63,7 @@ def improve(rows: BufferedRows, bound_s: float, most_s: float, *, time_limit_s: 
             model.add(v[after] >= v[before] + compute_I[before]).only_enforce_if(literal)
     model.add_cumulative(held, [round(size * parts) for size in rows.bytes_I], round(rows.buffer_bytes * parts))
     model.minimize(longest)
-    solver = cp_model.CpSolver()
-    solver.parameters.max_time_in_seconds = time_limit_s
-    solver.parameters.num_workers = 1
-    solver.parameters.random_seed = seed
+    solver = timed_solver(time_limit_s, seed)
     status = solver.solve(model)
     reached = max(bound_s, solver.best_objective_bound / units)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
