@@ -7,9 +7,8 @@ from planner.costs.operators.work import Shards
 from planner.costs.rates.likeness import ErrorBelief
 from planner.costs.rates.spread import group_of_runs
 from planner.kinds.serve.steady.demand import Target
-from planner.kinds.serve.steady.roles_in_use import RoleInUse
+from planner.kinds.serve.steady.roles_in_use import RoleInUse, Side, margins_in_use
 from planner.kinds.serve.steady.search import ServeSetting, spreads_of
-from planner.kinds.serve.steady.sureness import Side, margins_in_use
 from planner.plan.schema import TimeBelief
 
 

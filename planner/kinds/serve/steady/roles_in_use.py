@@ -1,16 +1,19 @@
-"""Instance types that a solved mix uses, with the load that each carries."""
+"""Instance types that a solved mix uses, with the load that each carries, and how sure their times are."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from planner.costs.operators.work import Shards
 from planner.kinds.serve.steady.candidates import Candidate
-from planner.kinds.serve.steady.demand import Target
+from planner.kinds.serve.steady.demand import Margins, Target
 from planner.kinds.serve.steady.operate import Operation, operate
 from planner.kinds.serve.steady.points import PoolCosts
 from planner.solvers.mix import MixSolution
 
 FUNCTIONS = ("colocated", "prefill", "decode", "attention")
+Side = tuple[str, PoolCosts, Shards]
+"""Function, costs of the pool and degrees of the instances of a role."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,3 +81,12 @@ def _as_many(candidate: Candidate, count: int, candidates: Sequence[Candidate]) 
     way = candidate.channel, candidate.routing
     alike = [c for c in candidates if c.together <= count and (c.channel, c.routing) == way and c.is_alike(candidate)]
     return max((candidate, *alike), key=lambda each: each.together)
+
+
+def margins_in_use(target: Target, sides: Iterable[Side]) -> Margins:
+    """By how much limits of a target are divided on these roles: as the one that decodes and is least sure asks."""
+    at = target.margins.by_layout
+    if at is None:
+        return target.margins
+    decoding = (each for each in sides if each[0] != "prefill")
+    return Margins(target.margins.ttft, max(float(costs.margin(of, shards, at)[0]) for of, costs, shards in decoding))

@@ -11,8 +11,8 @@ import numpy as np
 from planner.arrays import Floats
 from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.simulated.load_streams import divided, drawn
+from planner.kinds.serve.steady.roles_in_use import margins_in_use
 from planner.kinds.serve.steady.search import ServeSetting
-from planner.kinds.serve.steady.sureness import margins_in_use
 from planner.kinds.serve.verified.budget import Budget
 from planner.plan.schema import Envelope
 from planner.problem.schema import SloSpec
