@@ -32,7 +32,9 @@ from planner.estimate.own_runs import told_by_runs
 from planner.explain.chances import chances_of
 from planner.kinds.serve.expected import CONFIDENCES, counts_expected
 from planner.kinds.serve.options import ServeDecision
-from planner.kinds.serve.steady.search import prepare
+from planner.kinds.serve.steady.points import Tally
+from planner.kinds.serve.steady.search import ServeSetting, list_candidates, prepare
+from planner.kinds.serve.steady.shapes import InstanceShape
 from planner.load.problems import load_problem
 from planner.plan.schema import Envelope
 from planner.simulate.plans.fleet import fleet_of_plan
@@ -322,6 +324,38 @@ def test_a_run_makes_its_own_deployment_as_sure_as_reruns_are(tmp_path: Path) ->
         chances = chances_of(sure.model_copy(update={"predictions": times}), decision)
         (chance,) = (each.chance for each in chances if each.prediction.metric == "tpot_s")
         assert (chance > 0.9) if kept else (chance < 0.1)
+
+
+@pytest.mark.parametrize(("function", "time"), [("colocated", "tpot"), ("colocated", "latency"), ("decode", "tpot")])
+def test_a_confidence_divides_limits_by_what_is_left_to_know_of_each_layout(
+    tmp_path: Path, function: str, time: str
+) -> None:
+    """What keeps a limit with it is, layout by layout, what keeps that limit over the layout's margin without."""
+    path, problem = own_calibration(tmp_path, 12.0), tmp_path / "problem.yaml"
+    mode = "colocated" if function == "colocated" else "disaggregated"
+    text = PROBLEM.replace("gpus: 2", "nodes: 1") + f"options: {{modes: [{mode}]}}\n"
+    limit_ms = {"tpot": 16.0, "latency": 4000.0}[time]
+
+    def types(limit_ms: float, confidence: str = "") -> tuple[dict[InstanceShape, set[str]], ServeSetting]:
+        slo = f"slo: {{{time}: {{mean: {limit_ms!r}ms}}{confidence}}}"
+        problem.write_text(text.replace("slo: {ttft: 1s, tpot: 15ms}", slo), encoding="utf-8")
+        setting = prepare(load_problem(problem, overrides=[f"costs.calibration={path}"]))
+        by_shape: dict[InstanceShape, set[str]] = {}
+        for each in list_candidates(setting, setting.targets, Tally()):
+            if each.function == function:
+                by_shape.setdefault(each.shape, set()).add(each.name)
+        return by_shape, setting
+
+    sure, setting = types(limit_ms, ", confidence: 90%")
+    near = setting.costs_of_pool["m", 0].near
+    assert near is not None
+    margins = {}
+    for shape in list(sure)[:4]:
+        (margins[shape],) = near.of_role(function).margin(Shards.of(*shape.all_degrees), 0.9).tolist()
+        kept, _ = types(limit_ms / margins[shape])
+        assert kept[shape] == sure[shape]
+    assert len(set(margins.values())) > 1
+    assert sure != types(limit_ms)[0]
 
 
 def test_other_kinds_price_layouts_by_runs_at_any_load_and_executed_shards_by_none(tmp_path: Path) -> None:
