@@ -35,8 +35,11 @@ from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.steady.points import Tally
 from planner.kinds.serve.steady.search import ServeSetting, list_candidates, prepare
 from planner.kinds.serve.steady.shapes import InstanceShape
+from planner.kinds.serve.verified.budget import Budget
+from planner.kinds.serve.verified.shared_streams import SharedStreams
 from planner.load.problems import load_problem
 from planner.plan.schema import Envelope
+from planner.progress import Limits
 from planner.simulate.plans.fleet import fleet_of_plan
 from planner.simulate.plans.setting import Policies
 from planner.simulate.requests.stream import Requests
@@ -309,7 +312,11 @@ def test_a_run_makes_its_own_deployment_as_sure_as_reruns_are(tmp_path: Path) ->
         problem.write_text(one.replace("15ms}", slo), encoding="utf-8")
         return solve(load_problem(problem, overrides=[f"costs.calibration={calibration}"]))
 
-    sure, unsure = (solved(each, ", confidence: 90%") for each in (path, "default"))
+    unsure, sure = (solved(each, ", confidence: 90%") for each in ("default", path))
+    setting = prepare(load_problem(problem, overrides=[f"costs.calibration={path}"]))
+    (slo,) = SharedStreams(setting, (1.0,), Budget(Limits(), 0.0)).slos(ServeDecision.model_validate(sure.decision))
+    assert slo.tpot is not None
+    assert slo.tpot.p95_s == pytest.approx(0.04 * math.exp(-sure.evidence.beliefs[1].high), rel=1e-9), "simulated ones"
     tpot = [float(re.findall(r"TPOT and latency by ([\d.]+)", " ".join(p.assumptions))[0]) for p in (sure, unsure)]
     assert 1.0 < tpot[0] < 1.0 + 4.0 * RERUN < 1.1 < tpot[1]
     near = solved()

@@ -86,7 +86,8 @@ def counts_expected(resolved: Resolved) -> bool:
         for workload in resolved.workloads
         for pool in resolved.pools
     }
-    return any(calibration.runs[group].seen for group in groups & calibration.runs.keys())
+    near = any(calibration.runs[group].seen for group in groups & calibration.runs.keys())
+    return near and {"ttft", "tpot"} <= set(calibration.spreads)
 
 
 def _require_askable(resolved: Resolved) -> None:

@@ -81,17 +81,20 @@ def _solved(resolved: Resolved, limits: Limits) -> Envelope:
 def _searched(setting: ServeSetting, limits: Limits) -> tuple[ServeSetting, Outcome]:
     """The best mix by formulas.
 
-    Where own runs are taken at the share of the clients that instances have, that of the GPUs which the mix uses:
-    searched again until they are those that the clients were spread over, `MOST_SPREADS` times at most.
+    Where own runs are taken at an instance's share of what is in flight, that of the GPUs which the mix uses: searched
+    again until they are those over which it was spread, `MOST_SPREADS` times at most, and while there is a mix.
     """
     outcome = search(setting, setting.targets, limits)
-    for _ in range(MOST_SPREADS):
-        used = sum(item.count * item.candidate.devices for item in outcome.roles) if outcome.has_mix else None
-        if not setting.takes_loads or used in (None, setting.spread_gpus):
+    for _ in range(MOST_SPREADS if setting.takes_loads and outcome.has_mix else 0):
+        used = sum(item.count * item.candidate.devices for item in outcome.roles)
+        if used == setting.spread_gpus:
             break
-        limits.tell(f"searching with the clients spread over {used} GPUs")
-        setting = prepare(setting.resolved, spread_gpus=used)
-        outcome = search(setting, setting.targets, limits)
+        limits.tell(f"searching with what is in flight spread over {used} GPUs")
+        spread = prepare(setting.resolved, spread_gpus=used)
+        following = search(spread, spread.targets, limits)
+        if not following.has_mix:
+            break
+        setting, outcome = spread, following
     return setting, outcome
 
 

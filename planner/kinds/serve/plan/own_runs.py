@@ -44,8 +44,9 @@ def time_beliefs(setting: ServeSetting, used: Sequence[RoleInUse]) -> Iterator[T
             continue
         role = max(told, key=lambda name: float(told[name].half[0]))
         half = float(told[role].half[0])
-        low, high = spreads_of(setting.resolved, workload, setting.calibration)["ttft"].sides
-        yield TimeBelief(of=target.name, metric="ttft_s", low=-low, high=high)
+        first = spreads_of(setting.resolved, workload, setting.calibration).get("ttft")
+        if first is not None:
+            yield TimeBelief(of=target.name, metric="ttft_s", low=-first.sides[0], high=first.sides[1])
         yield TimeBelief(of=target.name, metric="tpot_s", role=role, low=-half, high=half, freedom=told[role].freedom)
 
 

@@ -125,9 +125,8 @@ def _fast(limits: Sequence[TimeLimit], target: Target, timed: StepTimes) -> Bool
             continue
         assert timed.decoding is not None, "roles that decode have steps"
         rows = np.flatnonzero(fast)
-        within = (
-            timed.decoding.take(rows).at_full_batch(target.answers).share_within(timed.bound_s(limit.limit_s, rows))
-        )
+        averages, bound_s = timed.decoding.take(rows).at_full_batch(target.answers), timed.bound_s(limit.limit_s, rows)
+        within = averages.share_within(bound_s)
         fast[rows] = within >= limit.quantile - TOLERANCE
     return fast
 
@@ -231,12 +230,11 @@ def varied(target: Target) -> Variability:
 
 
 def _filled(target: Target, timed: StepTimes, members: Indices, paced: Floats, occupied: float) -> Floats:
-    """The largest share of the capacity of some points, at most `occupied`, that keeps limits on first tokens and
-    whole requests.
+    """The largest share of the capacity of some points that keeps limits on first tokens and whole requests.
 
-    Limits on several times that a share of requests must keep are judged together; `paced` of the requests keep those
-    on the time per output token. By halving, to a part in `FILLED`; 0 where none keeps them. Closed loops are as full
-    as their clients make them.
+    At most `occupied`. Limits on several times that a share of requests must keep are judged together; `paced` of
+    the requests keep those on the time per output token. By halving, to a part in `FILLED`; 0 where none keeps
+    them. Closed loops are as full as their clients make them.
     """
     assert timed.engines is not None, "roles that do both have engines"
     engines, tpot_s = timed.engines.take(members), timed.tpot_s[members]

@@ -88,5 +88,5 @@ def margins_in_use(target: Target, sides: Iterable[Side]) -> Margins:
     at = target.margins.by_layout
     if at is None:
         return target.margins
-    decoding = (each for each in sides if each[0] != "prefill")
-    return Margins(target.margins.ttft, max(float(costs.margin(of, shards, at)[0]) for of, costs, shards in decoding))
+    own = (float(costs.margin(of, shards, at)[0]) for of, costs, shards in sides if of != "prefill")
+    return Margins(target.margins.ttft, max(own, default=1.0))
