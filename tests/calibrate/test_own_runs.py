@@ -398,6 +398,22 @@ def test_own_runs_have_a_solve_pick_by_what_is_expected(tmp_path: Path, edits: d
     )
 
 
+def test_a_run_of_an_open_load_tells_its_own_deployment_most(tmp_path: Path) -> None:
+    (row,) = rows_of(tmp_path, 12.0)
+    ran = replace(row.case, clients=0, rate_per_s=5.0)
+    (bare,) = evaluate([ran], None)
+    assert isinstance(bare, Estimate)
+    own = believe([replace(row, case=ran, tpot_s=1.1 * bare.tpot_s)], "default", None)
+    path = tmp_path / "open.yaml"
+    path.write_text(yaml.safe_dump(document_of(own, "default", date="2026-01-31", sources=["a"])), encoding="utf-8")
+    known = load_calibration(str(path))
+    told = told_by_runs(known, [ran, replace(ran, rate_per_s=10.0), replace(ran, rate_per_s=80.0)])
+    longer = told.decode_longer * known.slowdown(ran.group)
+    assert longer[0] == pytest.approx(1.1, rel=0.02)
+    assert longer[0] > longer[1] > longer[2] > 1.0
+    assert told.half[0] < 4.0 * RERUN < told.half[1] < told.half[2]
+
+
 def test_replicas_alike_are_one_deployment_with_its_share_of_the_load(tmp_path: Path) -> None:
     path, (row,) = own_calibration(tmp_path, 12.0), rows_of(tmp_path, 12.0)
     four = replace(row.case, decode=replace(row.case.decode, replicas=4), gpus=4, clients=32)
