@@ -27,7 +27,7 @@ from planner.simulate.fleet.instances import (
 )
 from planner.simulate.fleet.operation import ACTIONS, Change, Control
 from planner.simulate.fleet.shares import instances_of
-from planner.simulate.fleet.step_grid import stacked
+from planner.simulate.fleet.step_grid import StepGrid, stacked
 from planner.simulate.loop import fields as f
 from planner.simulate.loop.state import RunState
 from planner.simulate.requests.stream import Requests
@@ -88,33 +88,18 @@ def _loop(fleet: Fleet, requests: Requests) -> Callable[[RunState], None]:
 
 def initial_state(fleet: Fleet, requests: Requests, seed: int, limit_s: float, most_events: int) -> RunState:
     """The state of a run that has not begun; raises PlannerError where step times end before the requests do."""
-    if fleet.elastic is not None and requests.hit_tokens is not None:
-        raise PlannerError(
-            "stated prefix hits with elastic instances", where="elastic", hint="leave one of the two out"
-        )
-    if fleet.elastic is not None and requests.encoded is not None:
-        raise PlannerError("images or sounds with elastic instances", where="elastic", hint="leave one of the two out")
+    _refuse_elastic_of(fleet, requests)
     served = instances_of(fleet, requests)
     outputs = answer_tokens(fleet, requests, *served)
     _require_covered(fleet, requests, outputs, *served)
-    tables = [
-        grid
-        for instance in fleet.instances
-        for grid in (instance.grid, instance.speculation.grid if instance.speculation else None)
-    ]
-    grids = list({id(grid): grid for grid in tables if grid is not None}.values())
-    table_of = {id(grid): index for index, grid in enumerate(grids)}
+    grids = _grids(fleet)
     caches = fleet.prefix_caching and len(requests.prefix_tokens) > 0
     tiers = fleet.tiers if caches else ()
-    count, instances = len(requests), len(fleet.instances) + len(tiers)
     stages = max(instance.stages for instance in fleet.instances)
     most = max(instance.most_sequences for instance in fleet.instances)
     workloads = 1 if requests.workload is None else int(requests.workload.max(initial=0)) + 1
     table = stacked(grids)
-    prefix_of = requests.prefix_of if caches else np.zeros(count + 1, dtype=np.int64)
-    sizes = requests.prefix_tokens if caches else np.zeros(1, dtype=np.int64)
-    full = sizes // fleet.block_tokens  # blocks: what does not fill one is not cached
-    instance, instance_s = _instances(fleet, table_of, tiers)
+    instance, instance_s = _instances(fleet, {id(grid): index for index, grid in enumerate(grids)}, tiers)
     rows = len(instance)
     request, request_s = _requests(requests, outputs, *served)
     return RunState(
@@ -134,10 +119,6 @@ def initial_state(fleet: Fleet, requests: Requests, seed: int, limit_s: float, m
         event=np.arange(rows, dtype=np.int64)[:, None].copy(),
         end_s=np.full((rows, 1), math.inf),
         dirty=np.zeros(rows, dtype=np.int64),
-        prefix_of=prefix_of,
-        prefix=requests.prefix if caches else np.zeros(1, dtype=np.int64),
-        prefix_size=np.stack([full * fleet.block_tokens, full], axis=1),
-        cached=np.full((instances, len(sizes) + count, 3) if caches else (1, 1, 3), f.NONE, dtype=np.int64),
         decode_s=table.decode_s,
         mixed_s=table.mixed_s,
         joint_s=table.joint_s,
@@ -155,8 +136,46 @@ def initial_state(fleet: Fleet, requests: Requests, seed: int, limit_s: float, m
         encode_s=_encoding(fleet, workloads, rows),
         gap_counts=np.zeros((workloads, f.GAP_PARTS, f.GAP_BINS), dtype=np.int64),
         gap_s=np.zeros((workloads, f.GAP_PARTS)),
+        **_prefixes(fleet, requests, len(fleet.instances) + len(tiers), caches=caches),
         **tier_arrays(fleet, requests if caches else None),
     )
+
+
+def _refuse_elastic_of(fleet: Fleet, requests: Requests) -> None:
+    """Raises PlannerError for requests that elastic instances are not simulated on."""
+    if fleet.elastic is None:
+        return
+    if requests.hit_tokens is not None:
+        raise PlannerError(
+            "stated prefix hits with elastic instances", where="elastic", hint="leave one of the two out"
+        )
+    if requests.encoded is not None:
+        raise PlannerError("images or sounds with elastic instances", where="elastic", hint="leave one of the two out")
+
+
+def _grids(fleet: Fleet) -> list[StepGrid]:
+    """Every table of step times of the instances and their drafts, once."""
+    tables = (
+        grid
+        for instance in fleet.instances
+        for grid in (instance.grid, instance.speculation.grid if instance.speculation else None)
+    )
+    return list({id(grid): grid for grid in tables if grid is not None}.values())
+
+
+def _prefixes(fleet: Fleet, requests: Requests, holders: int, *, caches: bool) -> dict[str, Any]:
+    """The prefixes of prompts, and what of them and of answers each holder has: instances and tiers; small ones
+    where nothing is cached."""
+    count = len(requests)
+    sizes = requests.prefix_tokens if caches else np.zeros(1, dtype=np.int64)
+    full = sizes // fleet.block_tokens  # blocks: what does not fill one is not cached
+    held = (holders, len(sizes) + count, 3) if caches else (1, 1, 3)
+    return {
+        "prefix_of": requests.prefix_of if caches else np.zeros(count + 1, dtype=np.int64),
+        "prefix": requests.prefix if caches else np.zeros(1, dtype=np.int64),
+        "prefix_size": np.stack([full * fleet.block_tokens, full], axis=1),
+        "cached": np.full(held, f.NONE, dtype=np.int64),
+    }
 
 
 def _require_covered(fleet: Fleet, requests: Requests, outputs: Ints, first: Ints, last: Ints) -> None:
