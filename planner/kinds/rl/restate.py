@@ -43,9 +43,9 @@ from planner.rl.record import curves_record
 from planner.rl.search.horizon import evaluate_horizon
 
 COUNTS = LeftOut(
-    "certificate.candidates", "counts of the search and floors of its groups, and what the next best plans lose"
+    "certificate.candidates", "counts of the search and floors of its groups, what the next best plans evaluated lose"
 )
-SEQUENCES = LeftOut("certificate.candidates", "sequences weighed, and what the next best ones lose")
+SEQUENCES = LeftOut("certificate.candidates", "sequences weighed, and what the next best evaluated lose")
 SEQUENCES_FROM_NOW = replace(SEQUENCES, hint="", proven=False)  # the plan that runs now is no input at hand
 _NONE = "no plan of the problem has these roles and this mode"
 
