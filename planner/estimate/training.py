@@ -11,6 +11,7 @@ from planner.costs.rates.pricer import open_store, profile_paths
 from planner.costs.training.config import Machine, TrainingConfig
 from planner.costs.training.intervals import step_interval_s
 from planner.costs.training.memory import memory
+from planner.costs.training.optimizers.host import host_room_bytes
 from planner.costs.training.rates import Rates, rates_on
 from planner.costs.training.step import step_time
 from planner.errors import PlannerError, in_one_line
@@ -64,12 +65,14 @@ def _line(row: Mapping[str, str], rates_of: dict[Machine, Rates], store: Profile
 
 
 def _prediction(config: TrainingConfig, rates: Rates) -> dict[str, object]:
-    time, total_bytes = step_time(config, rates), float(memory(config, rates).total_R.max())
+    time, held = step_time(config, rates), memory(config, rates)
+    total_bytes, host_bytes = float(held.total_R.max()), float(held.host_R.max())
     return {
         "step_time_s": time.step_s,
         "step_time_s_interval": step_interval_s(config, time.step_s, rates),
         "tokens_per_s_per_gpu": time.tokens_per_s_per_gpu(config),
         "memory_bytes": total_bytes - rates.get("memory.context_bytes"),
         "memory_share": total_bytes / config.machine.memory_bytes,
-        "fits": total_bytes <= config.machine.memory_bytes,
+        **({"host_memory_bytes": host_bytes} if config.offload else {}),
+        "fits": total_bytes <= config.machine.memory_bytes and host_bytes <= host_room_bytes(config.machine.node),
     }

@@ -21,6 +21,7 @@ from planner.costs.operators.recompute import BY_OPERATOR
 from planner.costs.training.activations import LayerActivations, layer_activations, product_input, stage_bytes
 from planner.costs.training.config import RecomputeConfig, Shard, TrainingConfig, stages_of_rank
 from planner.costs.training.parameters import (
+    host_state_bytes,
     layer_parameters,
     lora_state_bytes,
     rank_parameters,
@@ -45,6 +46,7 @@ class RankBytes:
     optimizer_R: Floats
     activations_R: Floats
     workspace_R: Floats  # what is at work, and what driver and communication library hold beside the allocator
+    host_R: Floats  # of host memory: states that the host updates, and activations that lie there
 
     @property
     def state_R(self) -> Floats:
@@ -78,21 +80,22 @@ def memory(config: TrainingConfig, rates: Rates | None = None) -> RankBytes:
     states = [state_bytes(config, own) + lora_state_bytes(config, own) for own in held]
     work, last = work_bytes(config), config.pp * config.vpp - 1
     work_R = [work.on_last_bytes if last in stages else work.layer_bytes for stages in ranks]
+    sizes = (config.schedule, config.pp, config.vpp, config.num_micro_batches)
+    kept_S, moved_S = _stage_bytes(config)
     return RankBytes(
         np.array([state.weights_bytes for state in states]),
         np.array([state.gradients_bytes for state in states]),
         np.array([state.optimizer_bytes for state in states]),
-        in_flight_bytes(config.schedule, config.pp, config.vpp, config.num_micro_batches, _kept_bytes(config)),
+        in_flight_bytes(*sizes, kept_S),
         np.array(work_R) + context_bytes,
+        np.array([host_state_bytes(config, own) for own in held]) + in_flight_bytes(*sizes, moved_S),
     )
 
 
-def _kept_bytes(config: TrainingConfig) -> Floats:
-    """Activations of one micro-batch that each stage keeps on the device [S]."""
-    contents = stage_contents(config)
-    if config.moved_share == 1.0:
-        return np.zeros(len(contents))
-    return (1.0 - config.moved_share) * np.array([stage_bytes(config, parts) for parts in contents])
+def _stage_bytes(config: TrainingConfig) -> tuple[Floats, Floats]:
+    """Activations of one micro-batch that each stage keeps on the device, and on the host [S]."""
+    all_S = np.array([stage_bytes(config, parts) for parts in stage_contents(config)])
+    return (1.0 - config.moved_share) * all_S, config.moved_share * all_S
 
 
 def in_flight_bytes(schedule: str, pp: int, vpp: int, num_micro_batches: int, kept_S: Floats) -> Floats:
@@ -104,6 +107,8 @@ def in_flight_bytes(schedule: str, pp: int, vpp: int, num_micro_batches: int, ke
     """
     if pp == 1:
         return np.array([kept_S.sum()])
+    if not kept_S.any():
+        return np.zeros(pp)
     order = orders(schedule, pp, vpp, min(num_micro_batches, ROUNDS_TO_FILL * pp))
     return peak_resident(order, kept_S, kept_S)
 

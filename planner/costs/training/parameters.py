@@ -6,6 +6,7 @@ from functools import lru_cache
 from planner.costs.operators.products import mixer_products
 from planner.costs.training.config import TrainingConfig, layer_runs, stage_layers, stages_of_rank
 from planner.costs.training.optimizers import muon
+from planner.costs.training.optimizers.host import MOMENTS_BYTES, STATE_BYTES
 from planner.costs.training.optimizers.muon import muon_share
 from planner.costs.training.optimizers.shards import lie_on_host
 from planner.models.architecture import Architecture, Layer, Precisions
@@ -171,6 +172,26 @@ def state_bytes(config: TrainingConfig, parameters: Parameters) -> StateBytes:
     if framework.parameter_bytes >= 4.0:
         master = max(master - 4.0, 0.0)  # the weights are the master copy
     return StateBytes(share(3) * framework.parameter_bytes, share(2) * framework.gradient_bytes, share(1) * master)
+
+
+def updated_elements(config: TrainingConfig, trained: Parameters) -> Parameters:
+    """What one rank updates of the elements that it trains."""
+    if config.zero_stage == 0:
+        return trained
+    ranks = sharing_ranks(config)
+    return Parameters(trained.dense / ranks.dense, trained.expert / ranks.expert)
+
+
+def host_state_bytes(config: TrainingConfig, parameters: Parameters) -> float:
+    """What one rank keeps of its parameters in host memory between two steps."""
+    if "optimizer" not in config.offload:
+        return 0.0
+    trained = parameters if config.task != "lora" else lora_parameters(config, parameters)
+    if not lie_on_host(config):
+        return updated_elements(config, trained).total * STATE_BYTES
+    gathered, framework = updated_elements(config, parameters).total, config.framework
+    learnt_bytes = updated_elements(config, trained).total * (framework.gradient_bytes + MOMENTS_BYTES)
+    return gathered * framework.parameter_bytes + learnt_bytes
 
 
 def _muon_bytes(config: TrainingConfig, parameters: Parameters) -> StateBytes:

@@ -7,7 +7,14 @@ from planner.costs.training.layers.sizes import message_s, spread_ranks, sweep
 from planner.costs.training.optimizers import muon
 from planner.costs.training.optimizers.host import host_update_s
 from planner.costs.training.optimizers.shards import ON_DEVICE, ShardsOnHost, lie_on_host, shards_on_host
-from planner.costs.training.parameters import MASTER_BYTES, Parameters, lora_parameters, replicas, sharing_ranks
+from planner.costs.training.parameters import (
+    MASTER_BYTES,
+    Parameters,
+    lora_parameters,
+    replicas,
+    sharing_ranks,
+    updated_elements,
+)
 
 BF16_BYTES = 2.0
 
@@ -45,7 +52,8 @@ def data_parallel_volume(config: TrainingConfig, parameters: Parameters) -> Data
         reduced = _summed(config, trained)
     copied, shards = _copies_s(config, parameters, trained), ON_DEVICE
     if lie_on_host(config):
-        shards = shards_on_host(config, _own(config, parameters).total, _own(config, trained).total)
+        gathered_own, reduced_own = (updated_elements(config, each).total for each in (parameters, trained))
+        shards = shards_on_host(config, gathered_own, reduced_own)
     update = (0.0, shards.update_s) if shards.update_s else _updated(config, trained)
     return DataParallelVolume(*reduced, *gathered, *update, _orthogonal_s(config, trained), *copied, shards)
 
@@ -108,7 +116,7 @@ def _updated(config: TrainingConfig, trained: Parameters) -> tuple[float, float]
 
     Where the optimizer lies on the host, the host updates and the device only clears and norms its gradients.
     """
-    machine, own = config.machine, _own(config, trained).total
+    machine, own = config.machine, updated_elements(config, trained).total
     gradients = (own if config.zero_stage >= 2 else trained.total) * 2.0 * config.framework.gradient_bytes
     if "optimizer" in config.offload:
         host_s = host_update_s(machine.node, machine.generation, own, machine.host_bytes_per_s)
@@ -118,19 +126,11 @@ def _updated(config: TrainingConfig, trained: Parameters) -> tuple[float, float]
     return moved / machine.memory_bandwidth_bytes_per_s, 0.0
 
 
-def _own(config: TrainingConfig, trained: Parameters) -> Parameters:
-    """What one rank updates."""
-    if config.zero_stage == 0:
-        return trained
-    ranks = sharing_ranks(config)
-    return Parameters(trained.dense / ranks.dense, trained.expert / ranks.expert)
-
-
 def _orthogonal_s(config: TrainingConfig, trained: Parameters) -> float:
     """Muon's products, at the peak."""
     if config.optimizer != "muon":
         return 0.0
-    own, each = _own(config, trained), muon.muon_flop_per_element(config.arch, config.tp, config.etp)
+    own, each = updated_elements(config, trained), muon.muon_flop_per_element(config.arch, config.tp, config.etp)
     return (own.dense * each[0] + own.expert * each[1]) / config.machine.peak_flop_per_s["bf16"]
 
 

@@ -22,7 +22,7 @@ def check(envelope: Envelope, decision: TrainDecision) -> list[Finding]:
     """One finding a rule; those about model and job are left out where `inputs` is no training problem."""
     role, shape = decision.roles[0], decision.degrees
     findings = [_role(decision), *_stages(decision, shape), *_schedule(decision, shape), *_recompute(decision)]
-    findings += [*_sharding(decision, shape), *_ranks(decision), *_groups(decision, shape)]
+    findings += [*_sharding(decision, shape), *_ranks(decision), *_hosts(decision), *_groups(decision, shape)]
     findings += modules_findings(decision, shape)
     problem = recorded_problem(envelope.inputs)
     options = recorded_options(problem, TrainOptions)
@@ -162,6 +162,19 @@ def _fullest(role: Role, index: int, fullest: Memory) -> Iterator[Finding]:
     what = f"the role's memory is {'' if same else 'not '}that of its fullest rank"
     hint = "state the memory of the fullest rank"
     yield Finding("train.role_memory", same, what, f"roles.{index}.memory", hint)
+
+
+def _hosts(decision: TrainDecision) -> Iterator[Finding]:
+    """Whether the hosts of each role hold what is offloaded to them."""
+    for index, memory in enumerate(decision.host_memory):
+        where, used, capacity = f"host_memory.{index}", memory.used_bytes, memory.capacity_bytes
+        if capacity is None:
+            what = f"not judged: the host memory of role `{memory.role}` is not known"
+            yield Finding("train.host_memory", True, what, where, skipped=True)
+            continue
+        what = f"needs {format_si(used, 'B')} of host memory a GPU, may use {format_si(capacity, 'B')}"
+        hint = "offload less, or share states out over more ranks"
+        yield Finding("train.host_memory", used <= capacity * (1 + ROUNDING), what, where, hint)
 
 
 def _groups(decision: TrainDecision, shape: Parallelism) -> Iterator[Finding]:

@@ -104,6 +104,16 @@ class RecomputeRow(Spec):
     memory_bytes: Amount = Field(description="of the rank, with this length in all micro-batches in flight")
 
 
+class HostMemory(Spec):
+    """What lies in host memory for each GPU of a role, by its fullest rank."""
+
+    role: str
+    used_bytes: Amount = Field(description="states that the host updates, and activations in flight")
+    capacity_bytes: Amount | None = Field(
+        default=None, description="what the plan may use of a GPU's share of its node; absent where it is not known"
+    )
+
+
 class PlannedBatch(Spec):
     """How the plan runs a batch smaller than the last."""
 
@@ -138,6 +148,9 @@ class TrainDecision(Decision):
     moved_layers: Count | None = Field(
         default=None,
         description="first layers whose activations are offloaded; none: all but the last, where these are",
+    )
+    host_memory: tuple[HostMemory, ...] = Field(
+        default=(), exclude_if=operator.not_, description="of each role, where something is offloaded"
     )
     overlap: tuple[Overlap, ...] = ()
     dispatcher: Dispatcher | None = Field(default=None, description="what sends tokens to their experts")

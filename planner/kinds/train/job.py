@@ -11,6 +11,7 @@ from planner.costs.operators.recompute import BY_OPERATOR
 from planner.costs.rates.pricer import open_store, profile_paths
 from planner.costs.training.config import Framework, GraphScope, Machine, computed_in, machine_of
 from planner.costs.training.eras import captured, windowed
+from planner.costs.training.optimizers.host import host_room_bytes
 from planner.costs.training.rates import Rates, rates_on
 from planner.engines.training import FORWARDING, Dispatcher, TrainingEngine
 from planner.errors import PlannerError
@@ -117,6 +118,11 @@ class TrainJob:
     def capacity_bytes(self) -> float:
         """Of one GPU, that a plan may be chosen to fill."""
         return self.machine.memory_bytes * self.usable_share
+
+    @property
+    def host_bytes(self) -> float:
+        """Of host memory, that the ranks of one GPU may hold; infinite where it is not known."""
+        return host_room_bytes(self.machine.node)
 
     @property
     def room_bytes(self) -> float:

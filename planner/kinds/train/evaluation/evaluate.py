@@ -207,6 +207,11 @@ class Evaluation:
         return np.concatenate([np.full(len(part.rows), part.choice.table.job.capacity_bytes) for part in self.parts])
 
     @property
+    def host_capacity_R(self) -> Floats:
+        """Bytes of host memory that each rank may fill; infinite where it is not known."""
+        return np.concatenate([np.full(len(part.rows), part.choice.table.job.host_bytes) for part in self.parts])
+
+    @property
     def device_R(self) -> Floats:
         """Bytes that each rank's GPU has."""
         jobs = [part.choice.table.job for part in self.parts]
@@ -285,7 +290,8 @@ class StageCosts:
 
     pass_S3: Floats  # seconds of forward, gradients of inputs and of weights
     resident_S2: Floats  # elements, dense and of experts
-    activations_S: Floats  # bytes in flight
+    activations_S: Floats  # bytes in flight on the device
+    moved_S: Floats  # those on the host
     joined_S: Floats  # seconds saved where a forward pass runs beside a backward pass
 
     def by_rank(self, choice: PlanChoice) -> tuple[Floats, Floats]:
@@ -297,12 +303,12 @@ class StageCosts:
 def stage_costs(choice: PlanChoice, counts_S: Sequence[int]) -> StageCosts:
     """What the stages of a layout take and hold."""
     resident_S2 = _resident(choice, counts_S)
-    pass_S3, activations_S = _stages(choice, counts_S)
+    pass_S3, activations_S, moved_S = _stages(choice, counts_S)
     batches = choice.num_micro_batches
     pass_S3 = with_exchange(choice.table.job, choice.sharing, choice.zero_stage, batches, pass_S3, resident_S2)
     joins = choice.schedule.startswith("dualpipe")
     joined_S = _joined(choice, counts_S, pass_S3) if joins else np.zeros(len(pass_S3))
-    return StageCosts(pass_S3, resident_S2, activations_S, joined_S)
+    return StageCosts(pass_S3, resident_S2, activations_S, moved_S, joined_S)
 
 
 def evaluate(choice: PlanChoice, counts_S: Sequence[int]) -> Evaluation:
@@ -338,7 +344,8 @@ def evaluate_stages(
 
 
 def with_fewest_moved(choice: PlanChoice, counts_S: Sequence[int]) -> PlanChoice:
-    """The choice with as few layers' activations on the host as fit; as it is where stages or lengths are several.
+    """The choice with as few layers' activations on the host as fit beside it; as it is where stages or lengths are
+    several.
 
     Megatron-Core has one number of layers, the first of a model without a pipeline
     (megatron/core/model_parallel_config.py, `cpu_offloading_num_layers`).
@@ -349,7 +356,7 @@ def with_fewest_moved(choice: PlanChoice, counts_S: Sequence[int]) -> PlanChoice
         return choice
     while low < high:
         middle = (low + high) // 2
-        if fits(evaluate(replace(choice, moved_layers=middle), counts_S)):
+        if fits_devices(evaluate(replace(choice, moved_layers=middle), counts_S)):
             high = middle
         else:
             low = middle + 1
@@ -357,8 +364,18 @@ def with_fewest_moved(choice: PlanChoice, counts_S: Sequence[int]) -> PlanChoice
 
 
 def fits(evaluation: Evaluation) -> bool:
-    """Whether every rank leaves the room that is to stay free."""
+    """Whether every rank leaves the room that is to stay free, on its device and on its host."""
+    return fits_devices(evaluation) and fits_hosts(evaluation)
+
+
+def fits_devices(evaluation: Evaluation) -> bool:
+    """Whether every rank leaves the room of its device that is to stay free."""
     return bool((evaluation.memory.total_R <= evaluation.capacity_R * (1.0 + ROUNDING)).all())
+
+
+def fits_hosts(evaluation: Evaluation) -> bool:
+    """Whether every rank's host has room for what lies there."""
+    return bool((evaluation.memory.host_R <= evaluation.host_capacity_R * (1.0 + ROUNDING)).all())
 
 
 def _kinds_of_stages(job: TrainJob, counts_S: Sequence[int]) -> Floats:
@@ -369,8 +386,9 @@ def _kinds_of_stages(job: TrainJob, counts_S: Sequence[int]) -> Floats:
     return np.asarray(one_LK[edges[1:]] - one_LK[edges[:-1]])
 
 
-def _stages(choice: PlanChoice, counts_S: Sequence[int]) -> tuple[Floats, Floats]:
-    """Seconds of the three passes of every stage [S, 3], and its bytes of one micro-batch in flight [S]."""
+def _stages(choice: PlanChoice, counts_S: Sequence[int]) -> tuple[Floats, Floats, Floats]:
+    """Seconds of the three passes of every stage [S, 3], and its bytes of one micro-batch in flight [S]: those on the
+    device, and those on the host."""
     table, job = choice.table, choice.table.job
     count_SK = _kinds_of_stages(job, counts_S)
     pass_S3 = count_SK @ table.pass_K3
@@ -384,15 +402,15 @@ def _stages(choice: PlanChoice, counts_S: Sequence[int]) -> tuple[Floats, Floats
         pass_S3[:, 1] += again_SK @ np.array(choice.mode.extra_s)
     pass_S3[0] += table.first.pass_s
     pass_S3[-1] += table.last.pass_s
+    moved_S = np.zeros(len(counts_S))
     share = choice.config.moved_share if "activations" in choice.offload else 0.0
     if share:
-        moved_S = share * bytes_S / job.machine.host_bytes_per_s
-        pass_S3[:, 0] = np.maximum(pass_S3[:, 0], moved_S)
-        pass_S3[:, 1] = np.maximum(pass_S3[:, 1], moved_S)
+        moved_S = share * bytes_S
+        pass_S3[:, :2] = np.maximum(pass_S3[:, :2], (moved_S / job.machine.host_bytes_per_s)[:, None])
         bytes_S = (1.0 - share) * bytes_S
     bytes_S[0] += table.first.in_flight_bytes
     bytes_S[-1] += table.last.in_flight_bytes
-    return pass_S3, bytes_S
+    return pass_S3, bytes_S, moved_S
 
 
 def _first_layers(job: TrainJob, counts_S: Sequence[int], most: int) -> Floats:
@@ -482,7 +500,9 @@ def memory_of(choice: PlanChoice, stages: StageCosts) -> RankBytes:
     sizes = (choice.schedule, choice.pp, choice.vpp, choice.num_micro_batches)
     last_R = np.array(choice.pipe.unit_of_rank) == choice.pipe.last
     workspace_R = choice.table.job.rates.get("memory.context_bytes") + working_by(last_R, work_of(choice))
-    return RankBytes(weights_R, gradients_R, optimizer_R, in_flight_bytes(*sizes, stages.activations_S), workspace_R)
+    kept_R, moved_R = (in_flight_bytes(*sizes, own_S) for own_S in (stages.activations_S, stages.moved_S))
+    host_R = choice.sharing.of("host_bytes", resident_R2) + moved_R
+    return RankBytes(weights_R, gradients_R, optimizer_R, kept_R, workspace_R, host_R)
 
 
 def working_by(last_X: Bools, work: WorkBytes) -> Floats:

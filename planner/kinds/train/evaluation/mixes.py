@@ -31,7 +31,7 @@ from planner.kinds.train.evaluation.evaluate import (
 )
 from planner.kinds.train.job import TrainJob
 from planner.kinds.train.space.space import ShardShape
-from planner.kinds.train.space.tables import CostTable, RecomputeMode, Sharing, sharing_of
+from planner.kinds.train.space.tables import ON_DEVICE, CostTable, RecomputeMode, Sharing, sharing_of
 
 VALUE_BYTES = 2.0
 
@@ -131,7 +131,7 @@ def strategy_costs(
         pass_X3,
         shown(job, zero_stage, batches, gather_X, reduce_X, pass_X3),
         sharing.of("optimizer_s", resident_X2),
-        resident_X2 @ sharing.rate_F2[3:].T,
+        resident_X2 @ sharing.rate_F2[ON_DEVICE].T,
     )
 
 
@@ -146,7 +146,8 @@ def evaluate_mix(space: LayerwiseSpace, counts_S: Sequence[int], strategies: Seq
     pass_L3 = pass_L3 + half_L[:, None] * np.array([1.0, 1.0, 0.0])
     choice = _first_choice(space, strategies[0])
     pass_S3 = sum_SL @ pass_L3
-    stages = StageCosts(pass_S3, np.zeros((len(counts_S), 2)), sum_SL @ layers.in_flight_L, np.zeros(len(counts_S)))
+    none_S = np.zeros(len(counts_S))
+    stages = StageCosts(pass_S3, np.zeros((len(counts_S), 2)), sum_SL @ layers.in_flight_L, none_S, none_S)
     message_s, exposed = handover(choice)
     pipeline_s, busy_R = simulated(choice, stages, np.full(space.pp - 1, message_s), exposed)
     exchange_s = float((sum_SL @ layers.priced.shown_X).max())
@@ -165,7 +166,14 @@ def evaluate_mix(space: LayerwiseSpace, counts_S: Sequence[int], strategies: Seq
         pass_R3=pass_S3,
         busy_R=busy_R,
         peak_R=peak_R,
-        memory=RankBytes(state_S3[:, 0], state_S3[:, 1], state_S3[:, 2], peak_R * stages.activations_S, workspace_S),
+        memory=RankBytes(
+            state_S3[:, 0],
+            state_S3[:, 1],
+            state_S3[:, 2],
+            peak_R * stages.activations_S,
+            workspace_S,
+            none_S,
+        ),
         strategies=tuple(strategies),
     )
 

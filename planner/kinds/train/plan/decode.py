@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 from itertools import groupby
+from math import isfinite
 
 from planner.costs.training.flops import model_flop_per_token
 from planner.costs.training.intervals import step_interval_s
 from planner.costs.training.layers.sizes import PEAK_OF
 from planner.costs.training.measured_layouts import region_note
-from planner.kinds.train.decision import LayerRun, PipelineRank, Recompute, StageRun, TrainDecision
+from planner.kinds.train.decision import HostMemory, LayerRun, PipelineRank, Recompute, StageRun, TrainDecision
 from planner.kinds.train.evaluation.evaluate import Evaluation, PlanChoice, PoolShare
 from planner.kinds.train.figures import DAY_S
 from planner.kinds.train.job import TrainJob
@@ -82,6 +83,7 @@ def decision_of(best: Evaluation) -> TrainDecision:
         precision=options.precision,
         offload=tuple(sorted(choice.offload)),  # type: ignore[arg-type]  # of the values of Offload
         moved_layers=choice.moved_layers or None,
+        host_memory=tuple(_host_memory(best)),
         overlap=options.overlap,
         dispatcher=job.dispatcher if shape.ep * shape.etp > 1 else None,
         cuda_graphs=job.cuda_graphs,
@@ -147,6 +149,17 @@ def _pipeline_ranks(best: Evaluation) -> Iterator[PipelineRank]:
                 workspace_bytes=float(memory.workspace_R[rank]),
                 capacity_bytes=float(device_R[rank]),
             ),
+        )
+
+
+def _host_memory(best: Evaluation) -> Iterator[HostMemory]:
+    """Of each role, where something is offloaded."""
+    for part in best.parts if best.choice.offload else ():
+        used, capacity = best.memory.host_R[list(part.rows)].max(), part.choice.table.job.host_bytes
+        yield HostMemory(
+            role=role_name(best, part),
+            used_bytes=float(used),
+            capacity_bytes=capacity if isfinite(capacity) else None,
         )
 
 
@@ -297,6 +310,9 @@ def _assumptions(job: TrainJob, best: Evaluation) -> Iterator[str]:
     room = 1.0 - best.choice.table.job.usable_share
     if room > 0.0:
         yield f"at least {room:.0%} of each GPU's memory stays free, for what its allocator loses between tensors"
+    for memory in _host_memory(best):
+        if memory.capacity_bytes is None:
+            yield f"hosts of role `{memory.role}` have room for what is offloaded: nobody says what memory they have"
     if best.choice.schedule.startswith("zb_"):
         yield "ranks start the next step before all have ended this one: the optimizer's step is validated afterwards"
     if best.strategies:

@@ -21,6 +21,7 @@ from planner.kinds.train.evaluation.evaluate import (
     PoolShare,
     evaluate,
     evaluate_stages,
+    fits_hosts,
     handover,
     lay_out,
     layout_problem,
@@ -188,7 +189,7 @@ class ReplicasAcross(JobCandidate):
             if counts is not None:
                 layouts[counts] = None
         evaluations = [evaluation for counts in layouts if (evaluation := self._shared_out(counts)) is not None]
-        return min(evaluations, key=lambda evaluation: evaluation.step_s, default=None)
+        return min(evaluations, key=lambda priced: (not fits_hosts(priced), priced.step_s), default=None)
 
     def _shared_out(self, counts: Counts) -> Evaluation | None:
         """The batch shared out so that the last pool ends as early as can be."""
@@ -226,4 +227,4 @@ class ReplicasAcross(JobCandidate):
         )
 
 
-_MEMORY = ("weights_R", "gradients_R", "optimizer_R", "activations_R", "workspace_R")
+_MEMORY = ("weights_R", "gradients_R", "optimizer_R", "activations_R", "workspace_R", "host_R")

@@ -47,6 +47,7 @@ def merged(results: Sequence[SearchResult]) -> SearchResult:
     for result in results:
         tally.add(result.tally)
     needed = [result.needed_bytes for result in results if result.needed_bytes]
+    on_hosts = [result.needed_host_bytes for result in results if result.needed_host_bytes]
     return replace(
         best,
         bound=min(result.bound for result in results),
@@ -54,6 +55,7 @@ def merged(results: Sequence[SearchResult]) -> SearchResult:
         tally=tally,
         space=replace(best.space, axes=merged_axes([result.space.axes for result in results])),
         needed_bytes=min(needed, default=0.0),
+        needed_host_bytes=min(on_hosts, default=0.0),
         uses=tuple(use for result in results for use in result.uses),
     )
 

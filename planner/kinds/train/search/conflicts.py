@@ -188,14 +188,15 @@ def _nearest_number(job: TrainJob, limit: LegalLimit, update: Callable[[int], di
 
 
 def _memory_conflict(job: TrainJob, result: SearchResult) -> list[Conflict]:
-    """Memory of a GPU against what the leanest plan needs, and the freedoms that were not given; what is named nearest
-    has been searched and fits, but for the memory itself."""
+    """Memory of a GPU and its host against what the leanest plan needs, and the freedoms that were not given; what is
+    named nearest has been searched and fits, but for the memory itself."""
     need, room = result.needed_bytes, job.capacity_bytes
     memory: Conflict = {
         "limit": f"memory of a GPU = {format_si(room, 'B')}",
         "nearest": f"about {format_si(need, 'B')}" if need > room else "",
     }
-    conflict = [memory, Conflict(limit=f"gpus = {job.num_gpus}", nearest=_nearest_gpus(job, need))]
+    conflict = [memory, *_host_conflict(job, result.needed_host_bytes)]
+    conflict.append(Conflict(limit=f"gpus = {job.num_gpus}", nearest=_nearest_gpus(job, need)))
     share = _nearest_share(job, need)
     if share:
         conflict.append(Conflict(limit=f"memory_utilisation = {job.usable_share:g}", nearest=share))
@@ -209,6 +210,13 @@ def _memory_conflict(job: TrainJob, result: SearchResult) -> list[Conflict]:
         works = _fits(replace(job, options=_searching(job, offload=("optimizer",))))
         conflict.append(Conflict(limit="no offload", nearest="offload: [optimizer]" if works else ""))
     return conflict
+
+
+def _host_conflict(job: TrainJob, need: float) -> Iterator[Conflict]:
+    """Host memory for a GPU, where it kept from fitting what devices have room for."""
+    if need:
+        limit = f"host memory of a GPU for training = {format_si(job.host_bytes, 'B')}"
+        yield Conflict(limit=limit, nearest=f"about {format_si(need, 'B')}")
 
 
 def _searching(job: TrainJob, **wishes: object) -> TrainOptions:

@@ -17,7 +17,7 @@ import numpy as np
 
 from planner.arrays import Bools, Floats, Ints
 from planner.costs.training.config import RecomputeConfig
-from planner.kinds.train.evaluation.evaluate import Evaluation, PlanChoice, fits
+from planner.kinds.train.evaluation.evaluate import Evaluation, PlanChoice, fits, fits_hosts
 from planner.kinds.train.figures import MARGIN, ROUNDING
 from planner.kinds.train.job import TrainJob
 from planner.kinds.train.search.layerwise import Mixes
@@ -70,6 +70,7 @@ class SearchResult:
     space: Space
     stop_reason: str
     needed_bytes: float  # the least memory per GPU of what was tried and did not fit, 0 where all fitted
+    needed_host_bytes: float = 0.0  # the least host memory for a GPU of what devices hold and hosts do not; likewise
     mixes: Mixes | None = None  # where layers may have strategies of their own
     uses: tuple[str, ...] = ()  # of several pools, that were weighed
     passed: tuple[Evaluation, ...] = ()  # what the plan was preferred to, the fastest of all first
@@ -163,12 +164,13 @@ class PlanSearch(BestFirst[Leaf]):
         self.jobs, self.job, self.limits = tuple(jobs), job, limits
         self.chunks = axis_values(job)["vpp"]
         self.most_bytes = max(job.capacity_bytes for job in jobs)
+        self.most_host_bytes = max(job.host_bytes for job in jobs)
         self.tally = CandidateTally()
         self.tables_of_shape: dict[ShardShape, tuple[CostTable, ...]] = {}
         self.ways: dict[tuple[ShardShape, int, int], Ways] = {}
         self.best: Evaluation | None = None
         self.second: Evaluation | None = None
-        self.needed_bytes = 0.0
+        self.needed_bytes = self.needed_host_bytes = 0.0
         self.least_evaluated = float("inf")  # under any racks of the plans evaluated
         self.space = self.plant()
         kept_N = np.zeros(len(self.bound_N), np.bool_)
@@ -213,9 +215,8 @@ class PlanSearch(BestFirst[Leaf]):
     def result(self, stop_reason: str) -> SearchResult:
         """What a search that stopped came to."""
         value = None if self.best is None else self.best.objective
-        return SearchResult(
-            self.best, value, self.bound, self.second, self.tally, self.space, stop_reason, self.needed_bytes
-        )
+        needed = (self.needed_bytes, self.needed_host_bytes)
+        return SearchResult(self.best, value, self.bound, self.second, self.tally, self.space, stop_reason, *needed)
 
     def weigh(self, step_s: float, gpus: int) -> float:
         """What is minimised."""
@@ -234,11 +235,12 @@ class PlanSearch(BestFirst[Leaf]):
     def holds_states(self, table: CostTable, sharing: Sharing, pp: int, candidates: int) -> bool:
         """Whether the mean rank has room for what it keeps between steps; else so many candidates are unfit."""
         least_bytes = float(table.model_2 @ sharing.state_2) / pp
-        if least_bytes <= self.most_bytes:
+        least_host_bytes = float(sharing.of("host_bytes", table.model_2)) / pp
+        if least_bytes <= self.most_bytes and least_host_bytes <= self.most_host_bytes:
             return True
         if candidates:
             self.tally.put(MEMORY, table.shape.tp, pp, candidates=candidates)
-        self._remember(least_bytes)
+        self._remember(least_bytes, least_host_bytes, least_host_bytes <= self.most_host_bytes)
         return False
 
     def close(self, leaf: Leaf) -> None:
@@ -261,7 +263,8 @@ class PlanSearch(BestFirst[Leaf]):
                 self._push_next(Leaf(candidate, leaf.place, counted=True))
             return
         if evaluation is not None:
-            self._remember(float(evaluation.memory.total_R.max()))
+            memory = evaluation.memory
+            self._remember(float(memory.total_R.max()), float(memory.host_R.max()), fits_hosts(evaluation))
         self._push_next(leaf)
 
     def _keep_or_place(self, evaluation: Evaluation, least: float, leaf: Leaf) -> None:
@@ -311,8 +314,12 @@ class PlanSearch(BestFirst[Leaf]):
     def _put_nodes(self, bound: str, nodes: Ints, least_N: Floats) -> None:
         self.tally.put_nodes(f"{BOUND}{bound}", *self.degrees(nodes), self.children_N[nodes], least_N)
 
-    def _remember(self, used_bytes: float) -> None:
-        self.needed_bytes = min(self.needed_bytes or used_bytes, used_bytes)
+    def _remember(self, used_bytes: float, host_bytes: float = 0.0, fits_host: bool = True) -> None:
+        """What was tried and would fit with more memory of devices, or of hosts, alone."""
+        if fits_host:
+            self.needed_bytes = min(self.needed_bytes or used_bytes, used_bytes)
+        elif used_bytes <= self.most_bytes:
+            self.needed_host_bytes = min(self.needed_host_bytes or host_bytes, host_bytes)
 
     def _keep(self, evaluation: Evaluation) -> None:
         if evaluation.objective < self.value * (1.0 - MARGIN):

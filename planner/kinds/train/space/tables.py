@@ -20,6 +20,7 @@ from planner.costs.training.modalities.networks import NetworkCost
 from planner.costs.training.parameters import (
     Parameters,
     embedding_parameters,
+    host_state_bytes,
     layer_parameters,
     lora_state_bytes,
     mtp_parameters,
@@ -316,7 +317,9 @@ def ways_of(table: CostTable, stages: int, stages_of_rank: int) -> Ways:
     )
 
 
-SHARED = ("reduce_s", "gather_s", "optimizer_s", "weights_bytes", "gradients_bytes", "optimizer_bytes")
+SHARED = ("reduce_s", "gather_s", "optimizer_s", "weights_bytes", "gradients_bytes", "optimizer_bytes", "host_bytes")
+ON_DEVICE = slice(3, 6)
+"""Of them, bytes of the device."""
 
 
 @dataclass(frozen=True)
@@ -327,8 +330,8 @@ class Sharing:
 
     @cached_property
     def state_2(self) -> Floats:
-        """Bytes of an element between two steps."""
-        return np.asarray(self.rate_F2[3:].sum(axis=0))
+        """Bytes of an element on the device between two steps."""
+        return np.asarray(self.rate_F2[ON_DEVICE].sum(axis=0))
 
     def of(self, name: str, resident_2: Floats) -> Floats:
         """The figure called `name` for so many elements [..., 2]."""
@@ -350,7 +353,8 @@ def sharing_of(table: CostTable, dp: int, zero_stage: int, offload: frozenset[st
         exchange = data_parallel(config, unit, table.job.rates)
         state = state_bytes(config, unit) + lora_state_bytes(config, unit)
         seconds = (exchange.reduce_s, exchange.gather_s, exchange.optimizer_s)
-        rows.append((*seconds, state.weights_bytes, state.gradients_bytes, state.optimizer_bytes))
+        kept = (state.weights_bytes, state.gradients_bytes, state.optimizer_bytes, host_state_bytes(config, unit))
+        rows.append((*seconds, *kept))
     return Sharing(np.array(rows).T / UNIT)
 
 
