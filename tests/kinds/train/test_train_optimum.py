@@ -1,13 +1,15 @@
 """Solved training plans against every plan of small problems, and bounds against what they bound."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from train_problems import ALL_SCHEDULES, every_candidate, every_plan, job, problem
 
-from planner.kinds.train.evaluation.evaluate import Evaluation
+from planner.kinds.train.evaluation.evaluate import Evaluation, evaluate
 from planner.kinds.train.search.bounds import Floor, floor_s
 from planner.kinds.train.search.one_pool import OnePoolSearch
+from planner.kinds.train.space.tables import sharing_of
 from planner.progress import Limits
 
 MOE, MIXED = "Qwen/Qwen3-30B-A3B", "deepseek-ai/DeepSeek-V2-Lite"
@@ -105,6 +107,47 @@ def test_the_plan_is_the_best_of_all_plans_and_none_beats_its_bounds(case: str) 
     assert tally.candidates == tally.evaluated + tally.unfit + sum(tally.bounded.values())
     for plan in plans:
         _bounds_hold(plan)
+
+
+HOSTED = {"cp": 1, "tp": [1, 2], "pp": [2, 4], "vpp": 1, "micro_batch": 1, "zero_stage": [0, 1], "schedule": "1f1b",
+          "recompute": ["none", "full"], "offload": ["optimizer", "activations"]}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("utilisation", "host_bytes", "offload"),
+    [
+        (0.13, 10e9, {"optimizer"}),
+        (0.13, 5e9, None),
+        (0.2, 10e9, {"activations"}),
+        (0.2, 3e9, set()),
+    ],
+)
+def test_what_is_offloaded_has_room_in_host_memory(
+    utilisation: float, host_bytes: float, offload: set[str] | None
+) -> None:
+    """Best of all plans whose hosts have room: 16 bytes of each element that a rank updates, and the activations that
+    the same plan would otherwise have on the device."""
+    plain = job(problem(memory_utilisation=utilisation, global_batch=16, search=HOSTED))
+    node = replace(plain.machine.node, host_memory_bytes=host_bytes * 8 * 1.5)
+    small = replace(plain, machine=replace(plain.machine, node=node))
+    result = OnePoolSearch(small, Limits()).run()
+    plans = [plan for plan in every_plan(plain) if _host_bytes(plan) <= host_bytes]
+    assert result.value == min((plan.objective for plan in plans), default=None)
+    assert (None if result.best is None else result.best.choice.offload) == offload
+    if result.best is not None:
+        assert float(result.best.memory.host_R.max()) == pytest.approx(_host_bytes(result.best))
+    assert len(list(every_plan(small))) == len(plans)
+
+
+def _host_bytes(plan: Evaluation) -> float:
+    """Of the fullest rank, told from what the plan would have on its devices without offloading."""
+    choice = plan.choice
+    none = frozenset[str]()
+    sharing = sharing_of(choice.table, choice.dp, choice.zero_stage, none)
+    without = evaluate(replace(choice, offload=none, sharing=sharing), plan.counts_S).memory
+    ranks = choice.dp if choice.zero_stage else 1
+    updated_R = without.weights_R / 2.0 / ranks * ("optimizer" in choice.offload)
+    return float((16.0 * updated_R + without.activations_R - plan.memory.activations_R).max())
 
 
 def _bounds_hold(plan: Evaluation) -> None:

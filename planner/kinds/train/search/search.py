@@ -259,7 +259,8 @@ class PlanSearch(BestFirst[Leaf]):
                 return
             self._put(EVALUATED, leaf, least)
             self._keep_or_place(final, least, leaf)
-            if candidate.crowded(evaluation):
+            moves = "activations" in candidate.whole.offload  # what is computed again does not go to the host and back
+            if moves or candidate.crowded(evaluation):
                 self._push_next(Leaf(candidate, leaf.place, counted=True))
             return
         if evaluation is not None:
