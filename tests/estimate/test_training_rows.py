@@ -185,6 +185,16 @@ def test_a_run_that_cannot_fit_is_flagged_and_priced_as_it_is_stated(tmp_path: P
     assert "rounds of 2" in lines[2]["error"]
 
 
+def test_a_run_fits_where_its_hosts_hold_what_it_offloads(tmp_path: Path) -> None:
+    """8e9 parameters of 16 bytes on two ranks, updated by both replicas or shared out; 64 GB are there for each GPU."""
+    fields = {"num_gpus": "4", "tp": "2", "pp": "1", "dp": "2", "gbs": "2", "seq": "1024", "mbs": "1", "gpu": "L40S"}
+    rows = [row(**fields, zero=zero, offload="optimizer") for zero in ("none", "ZeRO-1")]
+    whole, shared = (line["prediction"] for line in _lines(tmp_path / "runs.csv", *rows))
+    assert whole["host_memory_bytes"] == pytest.approx(2.0 * shared["host_memory_bytes"])
+    assert whole["host_memory_bytes"] == pytest.approx(8.03e9 * 16 / 2, rel=1e-3)
+    assert (whole["fits"], shared["fits"]) == (False, True)
+
+
 def test_gradients_in_bf16_are_reported_where_they_make_a_run_fit() -> None:
     tight = next(
         stated
@@ -212,7 +222,7 @@ def test_ranks_with_several_stages_run_interleaved_and_schedules_fix_their_numbe
 def _lines(table: Path, *rows: dict[str, str]) -> list[dict[str, Any]]:
     """The predictions for a table of these rows."""
     with table.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(ROW))
+        writer = csv.DictWriter(file, list(dict.fromkeys(name for each in rows for name in each)))
         writer.writeheader()
         writer.writerows(rows)
     return [json.loads(line) for line in estimate_measured(str(table))]

@@ -79,6 +79,10 @@ TRAIN: list[tuple[str, dict[str, Any]]] = [
         "train.modules_again",
         {"decision.stage_runs.1.recompute": {"granularity": "selective", "modules": ["operators"]}},
     ),
+    (
+        "train.host_memory",
+        {"decision.host_memory": [{"role": "job", "used_bytes": 2e9, "capacity_bytes": 1e9}]},
+    ),
     ("train.batch", {"inputs.options.global_batch": 4096}),
     ("train.sequence", {"inputs.options.sequence_tokens": 8190}),
     ("train.precision", {"decision.precision": "fp8"}),

@@ -257,7 +257,7 @@ class TrainingConfig:
         """Of the activations of all layers but the last, which its backward pass takes at once: what the host holds."""
         if "activations" not in self.offload:
             return 0.0
-        return self.moved_layers / max(self.arch.num_layers - 1, 1) if self.moved_layers else 1.0
+        return min(self.moved_layers / max(self.arch.num_layers - 1, 1), 1.0) if self.moved_layers else 1.0
 
     @property
     def dense_shard(self) -> "Shard":

@@ -107,7 +107,7 @@ class RecomputeRow(Spec):
 class HostMemory(Spec):
     """What lies in host memory for each GPU of a role, by its fullest rank."""
 
-    role: str
+    role: str = Field(description="of the plan")
     used_bytes: Amount = Field(description="states that the host updates, and activations in flight")
     capacity_bytes: Amount | None = Field(
         default=None, description="what the plan may use of a GPU's share of its node; absent where it is not known"

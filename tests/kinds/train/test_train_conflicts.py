@@ -7,6 +7,7 @@ from train_problems import job, problem
 
 from planner.api import solve
 from planner.errors import Infeasible, PlannerError
+from planner.kinds.train.decision import TrainDecision
 from planner.kinds.train.search.conflicts import has_candidates
 
 MOE = "Qwen/Qwen3-30B-A3B"
@@ -80,6 +81,23 @@ def test_memory_that_no_plan_fits_in_is_named_with_what_the_leanest_needs() -> N
     assert needed > 0.5 * 85.5e9
     assert conflict["gpus = 8"] == "64 GPUs"
     assert conflict["no offload"] == ""  # which would not help
+
+
+def test_host_memory_that_is_short_is_named_and_plans_state_what_they_take_of_it() -> None:
+    """70.6e9 parameters of 16 bytes: 141 GB for each of 8 GPUs, of which nodes of 768 GB have 64 for training."""
+    search = {"cp": 1, "tp": 1, "pp": 1, "micro_batch": 1, "zero_stage": 3, "offload": ["optimizer"]}
+    options = {"gpu": "l40s", "global_batch": 32, "search": search}
+    data = [
+        {**problem("meta-llama/Llama-3.1-70B", nodes=n, **options), "engine": {"name": "torchtitan"}} for n in (1, 4)
+    ]
+    conflict = _conflict(data[0])
+    assert conflict["host memory of a GPU for training = 64.0 GB"] == "about 141 GB"
+    assert conflict["gpus = 8"] == "32 GPUs"
+    plan = solve(data[1])
+    (hosts,) = TrainDecision.model_validate(plan.decision).host_memory
+    assert hosts.role == "job"
+    assert hosts.used_bytes == pytest.approx(70.55e9 * 16 / 32, rel=1e-3)
+    assert hosts.capacity_bytes == pytest.approx(768e9 / 8 / 1.5)
 
 
 def test_a_precision_that_the_gpu_lacks_is_refused_with_one_that_it_has() -> None:
