@@ -110,6 +110,21 @@ def test_no_row_exceeds_memory_and_each_counts_every_layer(plan: Callable[[], Ev
         assert sum(row.layers_of_set.values()) == evaluation.choice.table.job.arch.num_layers // evaluation.choice.pp
 
 
+def test_what_moves_to_the_host_has_room_there_at_every_length() -> None:
+    """Half of the activations of the longest: shorter ones have room, and recompute nothing."""
+    plan = dense()
+    table, moved = plan.choice.table, frozenset({"activations"})
+    room = plan.choice.table.job.arch.num_layers * table.activations[0].total_bytes / 2.0
+    node = replace(table.job.machine.node, host_memory_bytes=room * 8 * 1.5)
+    less = replace(table.job, machine=replace(table.job.machine, node=node))
+    hosted = replace(plan, choice=replace(plan.choice, table=CostTable(less, table.shape), offload=moved))
+    for row in recompute_table(hosted, SIZES).rows:
+        own = options(sized(table, row.tokens), 0)
+        used = sum(own[names][1] * layers for _, names, layers in row.sets)
+        assert used <= room
+        assert (row.recompute_s > 0.0) is (row.tokens > SIZES[-1] / 2)
+
+
 @pytest.mark.parametrize("model", ["meta-llama/Llama-3.1-8B", "Qwen/Qwen3-30B-A3B"])
 @pytest.mark.parametrize("tokens", [8192, 32768])
 def test_every_row_is_that_of_trying_all_sets(model: str, tokens: int) -> None:

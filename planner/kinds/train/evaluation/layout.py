@@ -20,7 +20,7 @@ Counts = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayoutProblem:
-    """Time and bytes of layers and ranks that a layout has to spread."""
+    """Time and bytes of layers and ranks that a layout has to spread; hosts judge a layout, and make none."""
 
     time_RL: Floats  # seconds of a micro-batch in each layer on each rank
     in_flight_L: Floats  # bytes of a micro-batch in flight

@@ -151,6 +151,7 @@ class _Rank:
     depth: float  # micro-batches in flight, counted in its layers
     held_bytes: float  # beside activations and what is at work
     last: bool  # whether it holds the loss
+    host_room: float  # bytes of its host for activations, where these lie there
 
 
 def _ranks(plan: Evaluation) -> Iterator[_Rank]:
@@ -159,12 +160,14 @@ def _ranks(plan: Evaluation) -> Iterator[_Rank]:
     resident_R = in_flight_bytes(choice.schedule, choice.pp, choice.vpp, choice.num_micro_batches, counts_S)
     last_R = np.array(pipe.unit_of_rank) == pipe.last
     held_R = plan.memory.total_R - plan.memory.activations_R - working_by(last_R, work_of(choice))
+    resident_R2 = stage_costs(choice, plan.counts_S).by_rank(choice)[1]
+    host_R = job.host_bytes - choice.sharing.of("host_bytes", resident_R2)
     edges = np.concatenate([[0], np.cumsum(plan.counts_S)])
     for rank, stages in enumerate(pipe.stages_of_rank):
         kinds = [kind for stage in stages for kind in job.kind_of_layer[edges[stage] : edges[stage + 1]]]
         depth = float(resident_R[rank]) / max(len(kinds), 1)
         layers_K = tuple(kinds.count(kind) for kind in range(len(job.kinds)))
-        yield _Rank(layers_K, depth, float(held_R[rank]), bool(last_R[rank]))
+        yield _Rank(layers_K, depth, float(held_R[rank]), bool(last_R[rank]), float(host_R[rank]))
 
 
 def _rows(plan: Evaluation, rank: _Rank, tables: Sequence[CostTable]) -> Iterator[SizeRow]:
@@ -204,16 +207,19 @@ def _work_bytes(table: CostTable, choice: PlanChoice, rank: _Rank, *, whole: boo
 def _solved(
     table: CostTable, rank: _Rank, room: float, choice: PlanChoice, whole: bool
 ) -> tuple[float, tuple[tuple[int, Names, int], ...], float] | None:
-    """Seconds, sets and bytes of the fastest sets of one size within the room; None where none fits."""
+    """Seconds, sets and bytes of the fastest sets of one size within the room; None where none fits.
+
+    Where activations are offloaded, the room is that of the host, and they take nothing of the device.
+    """
     groups, names = [], []
-    depth = 0.0 if "activations" in choice.offload else rank.depth
+    on_host = "activations" in choice.offload
     for kind, layers in enumerate(rank.layers_K):
         able = {name: cost for name, cost in options(table, kind).items() if whole or name != (WHOLE,)}
         if not able:
             return None
         names.append(list(able))
-        groups.append(ItemClass(layers, tuple((seconds, size * depth) for seconds, size in able.values())))
-    problem = ChoiceProblem(tuple(groups), max(room, 0.0))
+        groups.append(ItemClass(layers, tuple((seconds, size * rank.depth) for seconds, size in able.values())))
+    problem = ChoiceProblem(tuple(groups), max(rank.host_room if on_host else room, 0.0))
     result = best_choices(problem)
     if room < 0.0 or result.solution is None or result.objective is None:
         return None
@@ -223,7 +229,7 @@ def _solved(
         for name, layers in zip(names[kind], chosen, strict=True)
         if layers
     )
-    return result.objective, sets, total_bytes(problem, result.solution)
+    return result.objective, sets, 0.0 if on_host else total_bytes(problem, result.solution)
 
 
 def _seconds(table: CostTable, sets: Sequence[tuple[int, Names, int]]) -> float:
