@@ -14,7 +14,7 @@ from planner.calibrate.parameters import NAMES
 from planner.costs.operators.forward import forward
 from planner.costs.operators.kernels import Collective, Experts, Operator, demand
 from planner.costs.operators.work import Shards, Work
-from planner.costs.operators.working_format import in_whole_tiles
+from planner.costs.operators.working_format import as_run_on, in_whole_tiles
 from planner.costs.rates.calibration import Efficiencies, EngineOverheads
 from planner.costs.rates.collectives import CollectiveRoute, route
 from planner.costs.rates.evidence import Basis
@@ -165,8 +165,9 @@ def _pieces(batch: Batch, members: Indices, step: int, priced: tuple[Shards, Wor
     pricer = _in_full(batch.costs.pricer)
     arch, pool = batch.costs.arch, batch.cases[0].pool
     pace = fullest_stage(arch, shards)
-    roofline = Roofline(pool.node.accelerator, pool.topology(), Efficiencies())
-    operators = (in_whole_tiles(op, batch.cases[0].whole_tiles) for op in forward(arch, shards, work))
+    gpu = pool.node.accelerator
+    roofline = Roofline(gpu, pool.topology(), Efficiencies())
+    operators = (in_whole_tiles(as_run_on(op, gpu), batch.cases[0].whole_tiles) for op in forward(arch, shards, work))
     return [_piece(op, roofline, pricer, members * STEPS + step, pace) for op in operators]
 
 

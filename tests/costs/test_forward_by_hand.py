@@ -101,6 +101,7 @@ def test_deepseek_v3_on_sixteen_ranks_with_experts_of_their_own() -> None:
             "logits_all_gather": (1, 2 * tokens * vocab, 1, 1),
             "sampling": (1, 12 * tokens * vocab, 4),
             "q_and_kv_down": (61, tokens, 1536 + 512 + 64, hidden),
+            "latent_norms": (61, 2 * 2 * tokens * (1536 + 512), 2),
             "q_up": (61, tokens, heads * (128 + 64), 1536),
             "rotary_and_cache": (61, 2 * 2 * tokens * (heads * (128 + 64) + 512 + 64), 2),
             "absorbed_query": (61, heads, tokens, 512, 128),
@@ -121,6 +122,18 @@ def test_deepseek_v3_on_sixteen_ranks_with_experts_of_their_own() -> None:
             "expert_combine": (58, 2 * tokens * (8 + 1) * hidden, 2),
         },
     )
+
+
+def test_the_scorer_of_sparse_attention_is_whole_on_every_rank() -> None:
+    """GLM-5: 32 heads of 128 for queries and one for keys, rotated by half, transformed, and quantised to 8 bits."""
+    tokens = 10
+    operators = forward(find_model("zai-org/GLM-5"), Shards.of(8), Work.decode(float(tokens), 3000.0))
+    sizes = {op.name: sizes_of(op) for op in operators}
+    assert sizes["indexer_query"] == (75, tokens, 32 * 128, 2048)
+    assert sizes["indexer_key"] == (75, tokens, 128 + 32, 6144)
+    passes = 2 * (0.5 + 0.5 + 1.0) + 1.5
+    assert sizes["indexer_inputs"] == (75, 2 * passes * tokens * (32 + 1) * 128, 11)
+    assert sizes["indexer_top_k"] == (75, 2 * 4 * tokens * 3000, 1)
 
 
 def test_a_gated_delta_net_on_two_ranks() -> None:

@@ -102,8 +102,9 @@ def test_steps_that_graphs_hold_launch_but_a_part_of_their_kernels() -> None:
     assert beyond == launched
 
 
-def test_latent_attention_launches_more() -> None:
-    arch, shards = find_model("deepseek-ai/DeepSeek-V3"), Shards.of(8)
+@pytest.mark.parametrize("model", ["deepseek-ai/DeepSeek-V3", "deepseek-ai/DeepSeek-V3.2"])
+def test_latent_attention_launches_more(model: str) -> None:
+    arch, shards = find_model(model), Shards.of(8)
     work = Work.of(64.0, 1.0, 0.0, 0.0, 0.0)
     more = step_time(arch, H200, shards, work, EngineOverheads(latent_launch_s=5e-3)).seconds[0]
     assert more == pytest.approx(61 * 5e-3)

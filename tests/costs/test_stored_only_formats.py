@@ -1,11 +1,19 @@
-"""Weights in a format that a GPU has no units for are stored in it and multiplied in 16 bits, and so priced."""
+"""Operators as a GPU runs them: weights in a format without units multiply in 16 bits, sparse heads fill blocks."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from planner.costs.operators.kernels import BatchedGemm, Experts, Gemm, demand
+from planner.costs.operators.kernels import (
+    DECODING,
+    PROMPTS,
+    BatchedGemm,
+    DecodeAttention,
+    Experts,
+    Gemm,
+    demand,
+)
 from planner.costs.operators.working_format import as_run_on
 from planner.costs.rates.calibration import Efficiencies
 from planner.costs.rates.roofline import Roofline
@@ -60,3 +68,23 @@ def test_absorbed_projections_have_16_bit_weights() -> None:
     ones = _size(1.0)
     op = BatchedGemm("absorbed_query", 1.0, ones, ones, ones, ones, "fp8")
     assert as_run_on(op, A100).precision == "bf16"
+
+
+@pytest.mark.parametrize(
+    ("gpu", "sparse", "heads", "computed"),
+    [
+        ("h100_sxm", PROMPTS, 8.0, 64.0),
+        ("b200_sxm", PROMPTS, 8.0, 128.0),
+        ("b200_sxm", DECODING, 8.0, 64.0),
+        ("b200_sxm", DECODING, 128.0, 128.0),
+        ("b200_sxm", "", 8.0, 8.0),
+        ("mi300x", PROMPTS, 8.0, 8.0),
+    ],
+)
+def test_kernels_of_sparse_latent_attention_compute_whole_blocks_of_heads(
+    gpu: str, sparse: str, heads: float, computed: float
+) -> None:
+    """FlashMLA's: multiples of 64 heads, of 128 for prompts on Blackwell."""
+    sizes = _size(4.0), _size(2048.0), _size(heads), _size(1.0)
+    op = DecodeAttention("attention", 1.0, *sizes, 576, 512, 0, "fp8", latent=True, sparse=sparse)
+    assert demand(as_run_on(op, find_accelerator(gpu))).flop[0] == 2.0 * 4.0 * computed * 2048.0 * (576 + 512)

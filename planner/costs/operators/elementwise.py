@@ -86,6 +86,27 @@ def rotation(values: Size, kernels: float, code: Fusion) -> Pass:
     return _widths("rotary_and_cache", "attention", values, once, once)
 
 
+def latent_norms(tokens: Size, q_rank: int, kv_rank: int) -> Pass:
+    """Compressed queries, where there are some, and compressed keys and values of latent attention, normed apart.
+
+    DeepSeek-V2 (arXiv:2405.04434, section 3.1.2); `q_norm` and `kv_norm` of DeepSeek-V3's inference/model.py.
+    """
+    kernels = 2.0 if q_rank else 1.0
+    return _widths("latent_norms", "attention", tokens * (q_rank + kv_rank), (2.0, kernels), (3.0, kernels))
+
+
+def indexer_inputs(values: Size) -> Pass:
+    """Queries and keys of the scorer of sparse attention made ready: keys normed, both rotated, quantised and kept.
+
+    The indexer of DeepSeek-V3.2 (inference/model.py of DeepSeek-V3.2-Exp) as SGLang launches it
+    (layers/attention/nsa/nsa_indexer.py, `_get_q_k_bf16`, `forward_cuda`): norm of the keys; rotary embedding; rotated
+    halves of queries and of keys copied back; Hadamard transforms of both; both quantised; weights of heads times
+    scales and times a constant; keys written to the cache. Rotated and copied are half of the values, transformed all;
+    quantised ones are written in 8 bits.
+    """
+    return _widths("indexer_inputs", "attention", values, (1.0 + 1.0 + 2.0 + 1.5, 11.0), (5.5, 11.0))
+
+
 def expanded_keys(read: Size, written: Size) -> Pass:
     """Keys and values of all heads of latent attention put together from what was expanded and the shared rotary part.
 

@@ -23,6 +23,8 @@ from planner.costs.operators.elementwise import (
     convolution,
     embedding,
     gate_and_norm,
+    indexer_inputs,
+    latent_norms,
     norm,
     permutation,
     rotation,
@@ -30,6 +32,8 @@ from planner.costs.operators.elementwise import (
 )
 from planner.costs.operators.experts import distinct_places
 from planner.costs.operators.kernels import (
+    DECODING,
+    PROMPTS,
     BatchedGemm,
     Collective,
     DecodeAttention,
@@ -247,6 +251,7 @@ def _latent(step: _Step, mixer: LatentAttention, count: float) -> Iterator[Opera
     core = attention_core(mixer, step.shards.tp)
     heads = np.asarray(core.heads)
     yield _product(step, products, "q_and_kv_down", count, precision)
+    yield run_of(latent_norms(step.tokens, mixer.q_lora_rank, mixer.kv_lora_rank), count)
     if mixer.q_lora_rank:
         yield _product(step, products, "q_up", count, precision)
     yield run_of(rotation(step.tokens * rotated_values(mixer, step.shards.tp), 2.0, SERVING), count)
@@ -271,7 +276,8 @@ def _latent_prefill(step: _Step, mixer: LatentAttention, core: AttentionCore, co
     if mixer.indexer is not None:  # sparse prefill attends in the latent space, to at most top_k tokens each
         new = np.maximum(_per_sequence(step), 1.0)
         average = causal_pairs(new, work.prefill_context, float(mixer.indexer.top_k)) / new
-        yield from _absorbed(step, mixer, count, heads, "prefill_attention", work.prefill_tokens, average, None)
+        tokens = work.prefill_tokens
+        yield from _absorbed(step, mixer, count, heads, "prefill_attention", tokens, average, None, PROMPTS)
         return
     expanded = work.prefill_tokens + work.prefill_context * work.prefill_sequences
     width = heads * (mixer.qk_nope_head_dim + mixer.v_head_dim)
@@ -291,12 +297,13 @@ def _latent_decode(step: _Step, mixer: LatentAttention, count: float, heads: Flo
             step, mixer, count, heads, "decode_attention", work.decode_sequences, context, work.queries
         )
     else:
-        yield from _absorbed(step, mixer, count, heads, "decode_attention", work.decode_tokens, context, None)
+        tokens = work.decode_tokens
+        yield from _absorbed(step, mixer, count, heads, "decode_attention", tokens, context, None, DECODING)
 
 
 def _absorbed(
     step: _Step, mixer: LatentAttention, count: float, heads: Floats, name: str, sequences: Floats,
-    context: Floats, queries: Floats | None,
+    context: Floats, queries: Floats | None, sparse: str = "",
 ) -> Iterator[Operator]:  # fmt: skip
     """Attention in the latent space to `context` cached tokens of each sequence, up-projections absorbed."""
     arch, nope, rank, value = step.arch, mixer.qk_nope_head_dim, mixer.kv_lora_rank, mixer.v_head_dim
@@ -306,23 +313,27 @@ def _absorbed(
     yield DecodeAttention(
         name, count, sequences, context, heads, step.one,
         rank + mixer.qk_rope_head_dim, rank, 0, arch.precisions.kv_cache, latent=True, queries=queries,
-        module=CORE,
+        sparse=sparse, module=CORE,
     )  # fmt: skip
     yield BatchedGemm("absorbed_value", count, heads, tokens, step.one * value, step.one * rank, absorbed)
 
 
 def _indexer(step: _Step, mixer: LatentAttention, count: float) -> Iterator[Operator]:
-    """DeepSeek-V3.2 section 2.1: query heads from the compressed query, one key per token, fp8 scores, top-k."""
+    """DeepSeek-V3.2 section 2.1: query heads from the compressed query, one key per token, fp8 scores, top-k.
+
+    Whole on every tensor-parallel rank, as all of them need the selection (`ReplicatedLinear` of SGLang's nsa_indexer).
+    """
     indexer, work, precision = mixer.indexer, step.work, step.arch.precisions.attention
     assert indexer is not None
     yield _gemm(step, "indexer_query", count, indexer.num_heads * indexer.head_dim, mixer.q_lora_rank, precision)
     yield _gemm(step, "indexer_key", count, indexer.head_dim + indexer.num_heads, step.arch.hidden_size, "bf16")
+    yield run_of(indexer_inputs(step.tokens * (indexer.num_heads + 1) * indexer.head_dim), count)
     new = _per_sequence(step)
     prefill_pairs = work.prefill_sequences * causal_pairs(new, work.prefill_context)
     pairs = prefill_pairs + work.decode_tokens * work.decode_context
     keys = work.prefill_sequences * (work.prefill_context + new) + work.decode_sequences * work.decode_context
     yield Scores("indexer_scores", count, pairs, keys, indexer.num_heads, indexer.head_dim)
-    yield MemoryPass("indexer_top_k", count, pairs * 4.0 * 2.0, 2.0)
+    yield MemoryPass("indexer_top_k", count, pairs * 4.0 * 2.0, 1.0)
 
 
 def _linear(step: _Step, mixer: LinearAttention, count: float) -> Iterator[Operator]:

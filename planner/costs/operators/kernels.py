@@ -73,11 +73,16 @@ class PrefillAttention:
     module: str = ""
 
 
+PROMPTS, DECODING = "prompts", "decoding"
+"""Whose tokens sparse attention selects cached ones for."""
+
+
 @dataclass(frozen=True, slots=True)
 class DecodeAttention:
     """One new token per sequence over `context` cached tokens; latent attention reads one shared head.
 
-    Where drafts are verified there are `queries` a sequence, which share what is read of the cache.
+    Where drafts are verified there are `queries` a sequence, which share what is read of the cache. Where attention is
+    `sparse`, each token of prompts or of decoding reads cached ones selected for it alone.
     """
 
     name: str
@@ -93,6 +98,7 @@ class DecodeAttention:
     latent: bool = False
     chunked: bool = False
     queries: Floats | None = None  # 1 if None
+    sparse: str = ""  # PROMPTS or DECODING
     module: str = ""
 
 
@@ -281,7 +287,7 @@ def demand(op: Compute, routing_concentration: float = math.inf) -> KernelDemand
             return KernelDemand(op.tokens * op.flop_per_token, 2.0 * op.sequences * op.state_bytes, "bf16")
         case Scores():
             flop = 2.0 * op.pairs * op.heads * op.head_dim
-            return KernelDemand(flop, op.keys * op.head_dim + 4.0 * op.pairs, "fp8", kernels=2.0)
+            return KernelDemand(flop, op.keys * op.head_dim + 4.0 * op.pairs, "fp8")
         case MemoryPass():
             return KernelDemand(np.zeros_like(op.size_bytes), op.size_bytes, "bf16", kernels=op.kernels)
 

@@ -6,7 +6,9 @@ from typing import TypeVar
 
 import numpy as np
 
+from planner.arrays import Floats
 from planner.costs.operators.kernels import (
+    PROMPTS,
     AttentionBackward,
     BatchedGemm,
     Collective,
@@ -65,8 +67,21 @@ def as_run_on(op: Op, gpu: Accelerator) -> Op:
             return replace(op, precision=BF16)
         case Experts() if _lacks(gpu, op.activation):
             return replace(op, precision=stored_as(op.precision), activation=BF16)
+        case DecodeAttention() if op.latent and op.sparse and gpu.vendor == "nvidia":
+            return replace(op, heads=padded_heads(op.heads, wide=gpu.is_blackwell and op.sparse == PROMPTS))
         case _:
             return op
+
+
+def padded_heads(heads: Floats, *, wide: bool) -> Floats:
+    """Query heads that kernels of sparse latent attention compute: a multiple of 64, of 128 where `wide`.
+
+    FlashMLA's take no others, 128 for prompts on Blackwell, so that engines pad what tensor parallelism leaves of them
+    (SGLang's layers/attention/nsa_backend.py, `_forward_flashmla_sparse` and `_forward_flashmla_kv`; vLLM's
+    v1/attention/backends/mla/flashmla_sparse.py, `_compute_fp8_decode_padded_heads`).
+    """
+    block = 128.0 if wide else 64.0
+    return np.ceil(heads / block) * block
 
 
 def in_whole_tiles(op: Op, most_tp: float) -> Op:

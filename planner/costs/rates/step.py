@@ -6,7 +6,14 @@ import numpy as np
 
 from planner.arrays import Bools, Floats
 from planner.costs.operators.forward import EXCHANGED, JOINT_OPERATORS, exchange_copies, forward
-from planner.costs.operators.kernels import Collective, Operator, PrefillAttention, demand
+from planner.costs.operators.kernels import (
+    PROMPTS,
+    Collective,
+    DecodeAttention,
+    Operator,
+    PrefillAttention,
+    demand,
+)
 from planner.costs.operators.work import Shards, Work
 from planner.costs.rates.calibration import EngineOverheads
 from planner.costs.rates.evidence import Basis
@@ -172,9 +179,15 @@ def host_s(shards: Shards, work: Work, engine: EngineOverheads) -> Floats:
 
 
 def launches(operators: list[Operator]) -> tuple[Floats | float, Floats | float]:
-    """Kernels of a step [N], and layers in it that prefill latent attention."""
+    """Kernels of a step [N], and layers in it that prefill latent attention, expanded or sparse."""
     kernels = sum(op.count * _started(op) for op in operators)
-    return kernels, sum(op.count * _started(op) for op in operators if isinstance(op, PrefillAttention) and op.latent)
+    return kernels, sum(op.count * _started(op) for op in operators if _prefills_latent(op))
+
+
+def _prefills_latent(op: Operator) -> bool:
+    if isinstance(op, DecodeAttention):
+        return op.sparse == PROMPTS
+    return isinstance(op, PrefillAttention) and op.latent
 
 
 def _started(op: Operator) -> Floats:

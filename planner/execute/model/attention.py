@@ -195,7 +195,9 @@ class Latent(nn.Module):
             wide = self.query(apart) if self.q_norm is None else None
         kv_width = mixer.kv_lora_rank + mixer.qk_rope_head_dim
         if self.q_norm is not None:
-            narrow = spread(self.q_norm(down[:, : mixer.q_lora_rank]), tp, "attention_all_reduce")
+            with operators("latent_norms"):
+                compressed = self.q_norm(down[:, : mixer.q_lora_rank])
+            narrow = spread(compressed, tp, "attention_all_reduce")
             wide = again_if("mla_up_projection" in self.shard.recompute, operators, self._wide_query)(narrow)
         assert wide is not None
         with operators("rotary_and_cache"):
@@ -203,7 +205,9 @@ class Latent(nn.Module):
             plain, turning = query.split([mixer.qk_nope_head_dim, mixer.qk_rope_head_dim], dim=-1)
             query = torch.cat([plain, rotated(turning, step)], dim=-1)
             latent, key = down[:, -kv_width:].split([mixer.kv_lora_rank, mixer.qk_rope_head_dim], dim=-1)
-            cached = torch.cat([self.kv_norm(latent), rotated(key[:, None], step)[:, 0]], dim=-1)
+            with operators("latent_norms"):
+                latent = self.kv_norm(latent)
+            cached = torch.cat([latent, rotated(key[:, None], step)[:, 0]], dim=-1)
             cached = spread(cached, tp, "attention_all_reduce")[:, None]
         mixed = torch.cat([self._attend(*part, cache) for part in _segments(step, query, cached, cached)])
         mixed = mixed.flatten(1)
