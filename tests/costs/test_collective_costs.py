@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from planner.costs.operators.experts import distinct_places
 from planner.costs.operators.kernels import Collective
 from planner.costs.rates.calibration import Efficiencies, load_calibration
-from planner.costs.rates.collectives import STAGED, collective_s
+from planner.costs.rates.collectives import FLAGGED, LL_BYTES_PER_S, STAGED, collective_s
 from planner.hardware.topology import Level, Topology
 
 NODE = Level("node", 8, 100e9, 0.0)
@@ -62,6 +62,16 @@ def test_an_all_reduce_is_the_faster_of_one_kernel_and_of_stages(size: float) ->
     assert _seconds("all_reduce", size, 8, 1, FLAT, known) == pytest.approx(expected)
     gathered = _seconds("all_gather", size, 8, 1, FLAT, known)
     assert gathered == pytest.approx(4e-6 + moved_s / 2.0 / 0.8)
+
+
+@pytest.mark.parametrize("size", [1e3, 1e5, 1e7])
+def test_an_all_reduce_between_nodes_is_the_faster_of_flagged_words_and_of_stages(size: float) -> None:
+    """No engine's own kernel reaches over the network, however fast it is inside a node."""
+    known = Efficiencies(direct_bandwidth=100.0, collective_start_s=4e-6)
+    moved_s = 2.0 * 7.0 / 8.0 * size / NODE.bandwidth_bytes_per_s + 2.0 * 0.5 * size / 8.0 / 20e9
+    flagged_s = max(size / LL_BYTES_PER_S, FLAGGED * moved_s)
+    expected = min(2.0 * 4e-6 + flagged_s, STAGED * 2.0 * 4e-6 + moved_s)
+    assert _seconds("all_reduce", size, 16, 1, TWO, known) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("stride", [1, 2, 4, 8])

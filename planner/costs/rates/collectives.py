@@ -8,7 +8,8 @@ levels see 1/g_1 of the buffer.
 Inside a domain an all-reduce is the faster of two: one kernel that reads all ranks' buffers, with a start but a part of
 the bandwidth (the engines' own, for short messages), or one in stages, with STAGED starts (NCCL's). Kernel tables of
 A100, H100, H200, B200 and GB200: 3.1 us and 1.6 us a doubling at 0.29 of the link against 5.4 us and 5.8 us at 1.2
-(NVLink SHARP included).
+(NVLink SHARP included). The engines' own kernels end at the innermost domain: beyond it short messages take NCCL's
+protocol LL, which starts as soon but carries a flag beside every word.
 
 Tokens exchanged all to all are packed and signalled before they move: in domains of up to BOARD devices that takes far
 longer than the links do (DeepEP for 16 tokens a rank on eight GPUs: 70 and 49 us in TensorRT-LLM, 23 and 23 us in
@@ -28,6 +29,9 @@ from planner.costs.rates.calibration import Efficiencies
 from planner.hardware.topology import Topology
 
 STAGED = 3.0  # starts of an all-reduce in stages, of those of one in a single kernel
+FLAGGED = 2.0  # bytes that protocol LL moves for each of a message
+LL_BYTES_PER_S = 19.5e9
+"""The most of an all-reduce by a tree in protocol LL: half of 39 GB/s, over two nodes (NCCL's src/graph/tuning.cc)."""
 BOARD = 8  # devices of the largest domain whose all-to-all of tokens is packed
 
 
@@ -52,6 +56,7 @@ class CollectiveRoute:
     latency_s: Floats
     concurrent: Bools  # both parts run at the same time
     reduces: Bools  # an all-reduce, which can run in one kernel
+    flagged_s: Floats  # of one that leaves the innermost domain, in protocol LL; 0 of others
     packed: Floats  # 1 where tokens are packed before they are exchanged,
     direct: Floats  # or written by each rank to the others directly
 
@@ -59,8 +64,9 @@ class CollectiveRoute:
         """Seconds [N] of one run; zero where nothing moves."""
         inside, outside = self.inside_s / known.collective_bandwidth, self.outside_s / known.fabric_bandwidth
         start = known.collective_start_s * self.starts + known.collective_hop_s * self.doublings
-        direct, staged = start + self.inside_s / known.direct_bandwidth, STAGED * start + inside
-        reduced = np.minimum(direct, staged) + outside
+        flagged = np.maximum(self.flagged_s, FLAGGED * (inside + outside))
+        alone = np.where(self.flagged_s > 0, flagged, self.inside_s / known.direct_bandwidth)
+        reduced = np.minimum(start + alone, STAGED * start + inside + outside)
         moved = start + np.where(self.concurrent, np.maximum(inside, outside), inside + outside)
         exchange = known.exchange_start_s * self.packed + known.wide_exchange_start_s * self.direct
         return np.where(self.reduces, reduced, moved) + self.latency_s + exchange
@@ -86,10 +92,11 @@ def route(op: Collective, topology: Topology) -> CollectiveRoute:
     concurrent = op.kind == "all_to_all"
     outside = np.maximum.reduce([none, *parts[1:]]) if concurrent else sum(parts[1:], none)
     both, reduces = (np.full(len(none), value) for value in (concurrent, op.kind == "all_reduce"))
+    flagged = np.where(reduces & (outside > 0), op.size_bytes / LL_BYTES_PER_S, 0.0)
     tokens, board = concurrent and op.choices > 0, topology.levels[0].size <= BOARD
     packed, direct = live * (tokens and board), live * (tokens and not board)
     starts, more = sum(spans, none), sum(doublings, none)
-    return CollectiveRoute(parts[0], outside, starts, more, latency, both, reduces, packed, direct)
+    return CollectiveRoute(parts[0], outside, starts, more, latency, both, reduces, flagged, packed, direct)
 
 
 def _outermost(spans: list[Floats]) -> list[Floats]:
