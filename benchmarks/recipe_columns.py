@@ -16,7 +16,11 @@ nvidia/DeepSeek-R1-0528-FP4-v2). gpt-oss on Blackwell takes its inputs to the ex
 `VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8`); on Hopper it runs vLLM with `--max-num-seqs $CONC` and sends 10 requests for
 each of $CONC clients, 4 to 64 of them (its README), and for some days in December 2025 with a literal
 `--max-concurrency 512` beside: rows of 512 clients are runs of an unstated $CONC, and the recipe's columns leave their
-batch and requests empty. DeepSeek-R1 on B300 is sent one request for each client (dsr1_fp8_b300.sh).
+batch and requests empty. DeepSeek-R1 on B300 is sent one request for each client (dsr1_fp8_b300.sh). Disaggregated
+deployments are measured by the scripts of github.com/ai-dynamo/dynamo, with 5 requests a client of SGLang
+(examples/backends/sglang/slurm_jobs/scripts/vllm/bench.sh) and 8 of TensorRT-LLM
+(components/backends/trtllm/performance_sweeps/benchmark_disagg.slurm: MULTI_ROUND), and from January 2026 by
+github.com/NVIDIA/srt-slurm with 10 (commit 88ff268).
 SGLang 0.5.5 on GB200 has the placeholders `ep: 1` and `dp-attn: true` in place of its parallelism, where they "do
 nothing" (nvidia-master.yaml, December 2025): expert parallel over all ranks, as the comments beside them say; decoding
 on one node has the times of tensor parallelism. Kimi-K2.5 on GB200 with vLLM runs the recipes of
@@ -64,11 +68,13 @@ GB200_NODE = 4  # devices
 BLACKWELL = ("b200", "b300", "gb200", "gb300")
 LENGTH_LOW = "0.8"
 
-LOAD = ("length_low", "staggered", "in_process")  # columns that tell of the load, not of the engine
+LOAD = ("length_low", "staggered", "in_process", "requests")  # columns that tell of the load, not of the engine
 _MINIMAX_TUNED = "2026-04-03"  # from here its fp8 recipe on Blackwell has an fp8 cache and graphs of 2,048 tokens
 _SECOND_IMAGES = "2025-12-01"  # before this its recipes name the images below
 _FIRST_IMAGES = {"sglang": "0.5.5", "trtllm": "1.1.0"}  # and for gpt-oss 1.2.0rc0, with the times of 1.1
 _DYNAMO_0_8 = "2026-01-01"  # from here its image of Dynamo is 0.8; those of 0.5 are taken to have TensorRT-LLM 1.1
+_SRT_SLURM = "2026-01-23"  # from here disaggregated deployments are sent 10 requests for each client, before
+_DYNAMO_ROUNDS = {"sglang": 5, "trtllm": 8}  # so many
 _SWEPT_BATCH = {  # decoding batch of TensorRT-LLM recipes that one limit serves many concurrencies: system, prompt
     ("b200_sxm", 1024): 32,
     ("b200_sxm", 8192): 8,
@@ -102,6 +108,8 @@ def filled(row: Row, *, inferred: bool = False) -> Columns:
         columns["attention_output"] = "nvfp4"
     if _family(row).startswith("DeepSeek") and row["system"] == "b300_sxm" and row["mode"] == "agg":
         columns["requests"] = str(clients)
+    if row["mode"] == "disagg" and "" < (row.get("measured") or "") < _SRT_SLURM and row["backend"] in _DYNAMO_ROUNDS:
+        columns["requests"] = str(_DYNAMO_ROUNDS[row["backend"]] * clients)
     if _family(row).startswith("gpt-oss") and _blackwell(row):
         columns["expert_inputs"] = "fp8"
     if row.get("weights") in ("fp8", "nvfp4"):

@@ -16,7 +16,7 @@ from planner.estimate.settings import OLDEST, priced_version
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
-from recipe_columns import filled
+from recipe_columns import filled, load_alone
 
 DISAGGREGATED = {
     "id": "d", "source": "inferencex", "family": "DeepSeek-R1/V3", "aic_model": "deepseek-ai/DeepSeek-V3",
@@ -248,6 +248,23 @@ def test_releases_of_vllm_that_compute_whole_tiles_of_experts_decode_at_one_pace
     assert (paces[1] < 1.2 * paces[0]) == (most_tp > 0)
     assert case_of_row({**row, "whole_tiles": "0"}).whole_tiles == 0.0
     assert case_of_row({**row, "whole_tiles": "1"}).whole_tiles == math.inf
+
+
+@pytest.mark.parametrize(
+    ("backend", "day", "requests"),
+    [
+        ("sglang", "2025-12-21", "1280"),
+        ("trtllm", "2025-12-19", "2048"),
+        ("trtllm", "2026-02-05", ""),
+        ("sglang", "", ""),
+    ],
+)
+def test_disaggregated_runs_sent_as_many_requests_as_the_scripts_of_their_day(
+    backend: str, day: str, requests: str
+) -> None:
+    row = {**DISAGGREGATED, "backend": backend, "measured": day, "concurrency": "256"}
+    assert filled(row).get("requests", "") == requests
+    assert load_alone(row).get("requests", "") == requests
 
 
 def test_a_run_of_a_literal_concurrency_has_the_batch_of_the_middle_of_its_sweep_only_where_inferred() -> None:
