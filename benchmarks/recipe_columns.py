@@ -21,6 +21,9 @@ deployments are measured by the scripts of github.com/ai-dynamo/dynamo, with 5 r
 (examples/backends/sglang/slurm_jobs/scripts/vllm/bench.sh) and 8 of TensorRT-LLM
 (components/backends/trtllm/performance_sweeps/benchmark_disagg.slurm: MULTI_ROUND), and from January 2026 by
 github.com/NVIDIA/srt-slurm with 10 (commit 88ff268).
+Its single-node recipes for TensorRT-LLM chose expert and attention data parallelism themselves until 3 November 2025
+(commit 17d5e204f), by concurrency and lengths, which tables of their results name as tensor parallelism: gpt-oss on
+H200 ran expert parallel over all ranks, DeepSeek-R1 on B200 as `_chosen_in_script` says.
 SGLang 0.5.5 on GB200 has the placeholders `ep: 1` and `dp-attn: true` in place of its parallelism, where they "do
 nothing" (nvidia-master.yaml, December 2025): expert parallel over all ranks, as the comments beside them say; decoding
 on one node has the times of tensor parallelism. Kimi-K2.5 on GB200 with vLLM runs the recipes of
@@ -75,6 +78,7 @@ _FIRST_IMAGES = {"sglang": "0.5.5", "trtllm": "1.1.0"}  # and for gpt-oss 1.2.0r
 _DYNAMO_0_8 = "2026-01-01"  # from here its image of Dynamo is 0.8; those of 0.5 are taken to have TensorRT-LLM 1.1
 _SRT_SLURM = "2026-01-23"  # from here disaggregated deployments are sent 10 requests for each client, before
 _DYNAMO_ROUNDS = {"sglang": 5, "trtllm": 8}  # so many
+_STATED_PARALLELISM = "2025-11-03"  # before this its scripts for TensorRT-LLM choose what is parallel beside tensors
 _SWEPT_BATCH = {  # decoding batch of TensorRT-LLM recipes that one limit serves many concurrencies: system, prompt
     ("b200_sxm", 1024): 32,
     ("b200_sxm", 8192): 8,
@@ -99,6 +103,7 @@ def filled(row: Row, *, inferred: bool = False) -> Columns:
         return {**row, **_empty(row, _AZURE)}
     if row.get("source") != "inferencex":
         return dict(row)
+    row = {**row, **_chosen_in_script(row)}
     clients, ranks = int(float(row["concurrency"])), _decode_ranks(row)
     engine = {"vllm": _vllm, "sglang": _sglang, "trtllm": _trtllm}[row["backend"]]
     columns = {"length_low": LENGTH_LOW, **engine(row, clients, ranks)}
@@ -168,6 +173,28 @@ def _parallelism(row: Row) -> Columns:
             names = (f"{prefix}{name}" for name in ("tp", "dp", "moe_tp", "moe_ep"))
             columns |= dict(zip(names, map(str, degrees), strict=True))
     return columns
+
+
+def _chosen_in_script(row: Row) -> Columns:
+    """Degrees that gptoss_fp4_*_trt_slurm.sh and dsr1_*_b200_trt_slurm.sh chose, as of 2 November 2025."""
+    if row["backend"] != "trtllm" or row["mode"] != "agg" or not "" < (row.get("measured") or "") < _STATED_PARALLELISM:
+        return {}
+    clients, isl, osl, ranks = (int(float(row[name])) for name in ("concurrency", "isl", "osl", "gpus"))
+    if _family(row).startswith("gpt-oss"):
+        expert, attention = (clients >= 256,) * 2 if _blackwell(row) else (True, False)
+    elif not (_family(row).startswith("DeepSeek") and _blackwell(row)):
+        return {}
+    elif row.get("weights") == "fp8_block":
+        expert, attention = True, clients > (32 if isl == osl else 64)
+    elif isl > osl:
+        expert = attention = clients > 32
+    else:
+        expert, attention = clients > (32 if ranks == 4 else 8 if isl == osl else 16), clients >= 256
+    if not expert:
+        return {}
+    tp, dp = (1, ranks) if attention else (ranks, 1)
+    batch = repr(clients / dp)
+    return {"tp": str(tp), "dp": str(dp), "moe_tp": "1", "moe_ep": str(ranks), "batch_per_rank": batch}
 
 
 def _data_parallel(row: Row, prefix: str) -> Columns:

@@ -278,6 +278,30 @@ def test_a_run_of_a_literal_concurrency_has_the_batch_of_the_middle_of_its_sweep
     assert case_of_row(filled({**row, "concurrency": "512"}, inferred=True)).decode.max_batch == 512
 
 
+@pytest.mark.parametrize(
+    ("changes", "degrees"),
+    [
+        ({"family": "gpt-oss-120b", "system": "h200_sxm"}, ("8", "1", "1", "8")),
+        ({"family": "gpt-oss-120b", "system": "h200_sxm", "measured": "2025-11-03"}, ("8", "1", "8", "1")),
+        ({"family": "gpt-oss-120b"}, ("8", "1", "8", "1")),
+        ({"weights": "fp8_block", "concurrency": "64"}, ("1", "8", "1", "8")),
+        ({"weights": "fp8_block", "osl": "8192", "concurrency": "64"}, ("8", "1", "1", "8")),
+        ({"weights": "nvfp4", "concurrency": "8"}, ("8", "1", "8", "1")),
+        ({"weights": "nvfp4", "concurrency": "16"}, ("8", "1", "1", "8")),
+        ({"weights": "nvfp4", "concurrency": "256"}, ("1", "8", "1", "8")),
+        ({"weights": "nvfp4", "isl": "8192", "concurrency": "64"}, ("1", "8", "1", "8")),
+        ({"weights": "nvfp4", "backend": "sglang", "concurrency": "256"}, ("8", "1", "8", "1")),
+    ],
+)
+def test_early_recipes_of_tensorrt_llm_chose_degrees_that_their_rows_leave_out(
+    changes: dict[str, str], degrees: tuple[str, ...]
+) -> None:
+    row = {**COLOCATED, "family": "DeepSeek-R1/V3", "backend": "trtllm", "measured": "2025-11-02", "weights": "mxfp4"}
+    row |= {"isl": "1024", "concurrency": "16", "gpus": "8", "tp": "8", "moe_tp": "8"}
+    columns = filled({**row, **changes})
+    assert tuple(columns[name] for name in ("tp", "dp", "moe_tp", "moe_ep")) == degrees
+
+
 def test_kimi_on_several_nodes_decodes_attention_data_parallel_as_its_recipe_says() -> None:
     kimi = {"family": "Kimi-K2.5", "aic_model": "moonshotai/Kimi-K2.5", "weights": "nvfp4", "backend": "vllm"}
     degrees = {"prefill_tp": "4", "prefill_dp": "1", "prefill_moe_ep": "4"}
