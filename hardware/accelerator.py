@@ -39,6 +39,11 @@ class Accelerator:
         return major.isdigit() and int(major) >= BLACKWELL
 
     @property
+    def is_hopper(self) -> bool:
+        """NVIDIA's Hopper, whose tensor cores know 8-bit formats and no 4-bit floats."""
+        return self.compute_capability == "9.0"
+
+    @property
     def overlaps_starts(self) -> bool:
         """Whether engines start kernels while those before them end: on Blackwell.
 

@@ -14,13 +14,13 @@ from planner.calibrate.parameters import NAMES
 from planner.costs.operators.forward import forward
 from planner.costs.operators.kernels import Collective, Experts, Operator, demand
 from planner.costs.operators.work import Shards, Work
-from planner.costs.operators.working_format import as_run_on, in_whole_tiles
+from planner.costs.operators.working_format import as_run_on, in_triton, in_whole_tiles
 from planner.costs.rates.calibration import Efficiencies, EngineOverheads
 from planner.costs.rates.collectives import CollectiveRoute, route
 from planner.costs.rates.evidence import Basis
 from planner.costs.rates.pricer import Pricer
 from planner.costs.rates.profiled import Profiled
-from planner.costs.rates.roofline import Roofline, efficiency_names, slowdown
+from planner.costs.rates.roofline import Roofline, dequantised_steps, efficiency_names, slowdown
 from planner.costs.rates.step import fullest_stage
 from planner.estimate.case import Case
 from planner.estimate.evaluate import Batch, batch_of, groups_of
@@ -41,6 +41,7 @@ class _Piece:
     flop_s_T: Floats  # at the peak rate
     move_s_T: Floats  # at the full bandwidth
     kernels_T: Floats
+    steps_T: Floats  # of tiles that dequantise one after the other
     names: tuple[int, int, int, int]  # of flop, bandwidth, start, quantising
     kind: str  # gemm, attention, experts, collective, other
     route: CollectiveRoute | None
@@ -66,6 +67,7 @@ class DeploymentTerms:
     flop_s_T: Floats
     move_s_T: Floats
     kernels_T: Floats
+    steps_T: Floats
     names_T: Indices  # [4, T]
     overlap_D: Bools  # whether kernels start while those before them end
 
@@ -116,6 +118,7 @@ class DeploymentTerms:
             flop_s_T=column("flop_s_T"),
             move_s_T=column("move_s_T"),
             kernels_T=column("kernels_T"),
+            steps_T=column("steps_T"),
             names_T=names,
             overlap_D=np.array([case.pool.node.accelerator.overlaps_starts for case in cases]),
         )
@@ -132,7 +135,7 @@ class DeploymentTerms:
         of_T = of_D[self.place_T // STEPS]
         earlier_T = np.where(self.overlap_D, 1.0, known.earlier_starts)[self.place_T // STEPS]
         each_T = start * scales[of_T, self.names_T[2]] + quantising * scales[of_T, self.names_T[3]]
-        starts_T = earlier_T * self.kernels_T * each_T
+        starts_T = earlier_T * self.kernels_T * each_T + known.dequantise_step_s * self.steps_T
         flop_s_T, move_s_T = self.flop_s_T.copy(), self.move_s_T.copy()
         for begin, piece in self.experts:
             end = begin + len(piece.place_T)
@@ -165,9 +168,11 @@ def _pieces(batch: Batch, members: Indices, step: int, priced: tuple[Shards, Wor
     pricer = _in_full(batch.costs.pricer)
     arch, pool = batch.costs.arch, batch.cases[0].pool
     pace = fullest_stage(arch, shards)
-    gpu = pool.node.accelerator
+    first, gpu = batch.cases[0], pool.node.accelerator
     roofline = Roofline(gpu, pool.topology(), Efficiencies())
-    operators = (in_whole_tiles(as_run_on(op, gpu), batch.cases[0].whole_tiles) for op in forward(arch, shards, work))
+    operators = (in_whole_tiles(as_run_on(op, gpu), first.whole_tiles) for op in forward(arch, shards, work))
+    if first.triton_experts:
+        operators = (in_triton(op, gpu) for op in operators)
     return [_piece(op, roofline, pricer, members * STEPS + step, pace) for op in operators]
 
 
@@ -177,7 +182,7 @@ def _piece(op: Operator, ideal: Roofline, pricer: Pricer, place: Indices, pace: 
     if isinstance(op, Collective):
         way = route(op, ideal.topology)
         names = (0, 0, _NONE, _NONE)
-        return _Piece(place, op.count * pace, none, none, none, names, "collective", way, None, table)
+        return _Piece(place, op.count * pace, none, none, none, none, names, "collective", way, None, table)
     asked, rates = demand(op), efficiency_names(op, blackwell=ideal.accelerator.is_blackwell)
     busy = (asked.flop + asked.size_bytes > 0).astype(np.float64)
     starts = [NAMES.index(name) for name in rates.starts]
@@ -186,7 +191,10 @@ def _piece(op: Operator, ideal: Roofline, pricer: Pricer, place: Indices, pace: 
     move_s = asked.size_bytes / ideal.accelerator.memory_bandwidth_bytes_per_s
     experts = (op, ideal.accelerator) if isinstance(op, Experts) else None
     kind = rates.bandwidth.removesuffix("_4bit").removesuffix("_bandwidth")
-    return _Piece(place, op.count * pace, flop_s, move_s, busy * asked.kernels, names, kind, None, experts, table)
+    steps = dequantised_steps(op, ideal.accelerator) * busy
+    return _Piece(
+        place, op.count * pace, flop_s, move_s, busy * asked.kernels, steps, names, kind, None, experts, table
+    )
 
 
 def _expert_move_s(op: Experts, accelerator: Accelerator, concentration: float) -> Floats:

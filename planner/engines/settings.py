@@ -13,7 +13,7 @@ from planner.hardware.accelerator import Accelerator
 SCHEMA = "planner.engine_settings/1"
 NAMES = (
     *("memory_utilisation", "free_memory_share", "chunk_tokens", "max_batch", "async_scheduling", "reserved_output"),
-    "whole_tiles",
+    *("whole_tiles", "triton_experts"),
 )
 _PLACE = "planner/engines/settings.yaml"
 
@@ -51,8 +51,17 @@ def whole_tiles(engine: str, version: str | None = None) -> float:
 
     0 for engines of which nothing of the kind is known.
     """
+    return _unasked(engine, "whole_tiles", version)
+
+
+def triton_experts(engine: str, version: str | None = None) -> bool:
+    """Whether OpenAI's Triton kernels run experts in mxfp4 on Hopper."""
+    return bool(_unasked(engine, "triton_experts", version))
+
+
+def _unasked(engine: str, name: str, version: str | None) -> float:
     known = setting_rows().get(engine, ())
-    return next((row.value for row in known if row.setting == "whole_tiles" and row.covers(version, None)), 0.0)
+    return next((row.value for row in known if row.setting == name and row.covers(version, None)), 0.0)
 
 
 @cache

@@ -77,6 +77,7 @@ class Case:
     free_memory_share: float = 1.0  # of what weights and workspace leave of the memory that may be used: the cache's
 
     whole_tiles: float = 0.0  # the most tensor parallelism of experts that kernels compute in whole tiles
+    triton_experts: bool = False  # Triton's kernels run experts in mxfp4 on Hopper
 
     @property
     def section(self) -> str:

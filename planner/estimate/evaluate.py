@@ -139,8 +139,8 @@ def groups_of(cases: Sequence[Case], *, tables: bool = True) -> list[list[int]]:
     groups: dict[tuple[object, ...], list[int]] = {}
     for index, case in enumerate(cases):
         pool, release = (id(case.pool.node), case.pool.oversubscription), case.version if tables else case.section
-        key = (id(case.arch), *pool, case.engine, release, case.whole_tiles, case.calibration, case.prefill is None)
-        groups.setdefault((*key, id(case.drafter)), []).append(index)
+        shared = (id(case.arch), *pool, case.engine, release, case.calibration, case.prefill is None, id(case.drafter))
+        groups.setdefault((*shared, case.whole_tiles, case.triton_experts), []).append(index)
     return list(groups.values())
 
 
@@ -159,6 +159,7 @@ def batch_of(cases: list[Case], store: ProfileStore | None) -> "Batch":
         calibration=calibration,
         store=store,
         tiles=first.whole_tiles,
+        triton=first.triton_experts,
         alike=True,
     )
     return Batch(cases, Costs(first.arch, pricer, calibration.engine(first.engine, first.version), first.drafter))
@@ -312,6 +313,7 @@ class Batch:
             mixed_steps=self._numbers("mixed_steps"),
             launches=sizes.kernels,
             latent_layers=sizes.latent_layers,
+            triton_layers=self.costs.pricer.triton_layers(self.costs.arch) * self.prefill_shards.micro_batches,
             prefix_hits=self._numbers("prefix_hits"),
             captured_tokens=self._captured_tokens(),
             most_sequences=np.where(preempts, self._most_batch(), most),

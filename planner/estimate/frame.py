@@ -42,6 +42,7 @@ class Frame:
     mixed_steps: Floats  # 1 where prompts share steps with decoding on an engine that has them apart
     launches: Floats  # kernels of a step
     latent_layers: Floats  # of a step
+    triton_layers: Floats  # of a step: those of experts in Triton's kernels
     prefix_hits: Floats  # share of prompt tokens that need no computing
     captured_tokens: Floats  # of the largest step that CUDA graphs hold
     most_sequences: Floats  # that a decoding rank simulates: more than it admits at rest where it preempts
@@ -76,6 +77,7 @@ class Added:
     prefill_s: Floats
     launch_s: Floats
     latent_launch_s: Floats
+    triton_launch_s: Floats
     frontend_s: Floats
     frontend_token_s: Floats
     arrival_s: Floats
@@ -262,7 +264,8 @@ def launching_s(frame: Frame, added: Added | EngineOverheads) -> Floats:
 
 def _launched_s(frame: Frame, added: Added | EngineOverheads) -> Floats:
     """What the host needs to launch the kernels of a step one by one."""
-    return added.launch_s * frame.launches + added.latent_launch_s * frame.latent_layers
+    layers_s = added.latent_launch_s * frame.latent_layers + added.triton_launch_s * frame.triton_layers
+    return added.launch_s * frame.launches + layers_s
 
 
 def _prefill_first(frame: Frame, added: Added) -> Floats:

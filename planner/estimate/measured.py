@@ -154,6 +154,7 @@ def _build(row: Mapping[str, str]) -> Case:
         graph_batch=settings.graph_batch,
         preempts=settings.preempts,
         whole_tiles=settings.whole_tiles,
+        triton_experts=settings.triton_experts,
         prefix_hits=settings.prefix_hits,
         draft_tokens=drafts,
         drafter=_drafter(row, arch) if drafts else None,

@@ -20,7 +20,7 @@ from planner.costs.serving.speculation import Drafter, drafter_of
 from planner.engines.settings import engine_setting
 from planner.errors import PlannerError, in_one_line
 from planner.estimate.case import Case, Part, Refused
-from planner.estimate.settings import MOST_JITTER, priced_version, tiles_at
+from planner.estimate.settings import MOST_JITTER, priced_version, tiles_at, triton_at
 from planner.kinds.serve.options import ServeOptions
 from planner.plan.records import Count
 from planner.plan.schema import Parallelism
@@ -70,6 +70,9 @@ class SettingsSpec(Spec):
     )
     whole_tiles: bool | None = Field(
         default=None, description="kernels of experts in fp8 blocks compute a tile of each, tokens or not"
+    )
+    triton_experts: bool | None = Field(
+        default=None, description="OpenAI's Triton kernels run experts in mxfp4 on Hopper"
     )
     preempts: bool = Field(default=False, description="sequences give their place up where the cache is full")
 
@@ -191,6 +194,7 @@ def _build(name: str, text: str, given: GivenDecision) -> Case:
         graph_batch=given.settings.graph_batch or math.inf,
         preempts=given.settings.preempts,
         whole_tiles=tiles_at(engine.name, engine.version, given.settings.whole_tiles),
+        triton_experts=triton_at(engine.name, engine.version, given.settings.triton_experts),
         prefix_hits=workload.spec.prefix_hits or 0.0,
         draft_tokens=given.draft_tokens,
         drafter=drafter,

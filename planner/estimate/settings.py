@@ -12,9 +12,10 @@ decoding; SGLang's `--enable-mixed-chunk`), `async_scheduling` (1 where the next
 scheduled beside the device), `poll_steps` (decode steps between looks at new requests; SGLang's
 `--scheduler-recv-interval`), `hold_steps` (decode steps for which prompts wait to be batched; TensorRT-LLM's
 `batch_wait_timeout_iters`), `balance_steps` (for which they wait until every attention rank has one; its
-`attention_dp_config.timeout_iters`), `prefix_hits` (share of prompt tokens that a prefix cache holds), and
+`attention_dp_config.timeout_iters`), `prefix_hits` (share of prompt tokens that a prefix cache holds),
 `whole_tiles` (1 where kernels of experts in fp8 blocks compute a tile of each, tokens or not; vLLM's
-`VLLM_MOE_USE_DEEP_GEMM`).
+`VLLM_MOE_USE_DEEP_GEMM`), and `triton_experts` (1 where OpenAI's Triton kernels run experts in mxfp4 on Hopper;
+`moe_config.backend` of TensorRT-LLM).
 
 Of the load: `requests` (sent in all by the clients of a closed loop; 10 each), `length_low` (lengths are uniform
 between this share of the nominal ones and them; 1), or `isl_cv`; `staggered` (1 where clients start one after the
@@ -33,7 +34,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from planner.engines.settings import engine_setting, whole_tiles
+from planner.engines.settings import engine_setting, triton_experts, whole_tiles
 from planner.errors import PlannerError
 from planner.hardware.accelerator import Accelerator
 from planner.models.formats import OWN, our_name
@@ -51,7 +52,7 @@ COLUMNS = (
         "prefix_hits",
     ),
     *("length_low", "isl_cv", "staggered", "in_process", "requests", "reserved_output"),
-    *("jitter", "graph_batch", "preempts", "whole_tiles"),
+    *("jitter", "graph_batch", "preempts", "whole_tiles", "triton_experts"),
 )
 MOST_JITTER = 1.0
 OLDEST = "0"  # a release before all that are told apart
@@ -87,6 +88,7 @@ class Settings:
     graph_batch: float
     preempts: bool
     whole_tiles: float
+    triton_experts: bool
 
 
 def settings_of_row(row: Mapping[str, str], gpu: Accelerator) -> Settings:
@@ -127,6 +129,7 @@ def settings_of_row(row: Mapping[str, str], gpu: Accelerator) -> Settings:
         graph_batch=_number(row, "graph_batch") or math.inf,
         preempts=preempts,
         whole_tiles=tiles_at(engine, version, _flag(row, "whole_tiles")),
+        triton_experts=triton_at(engine, version, _flag(row, "triton_experts")),
     )
 
 
@@ -152,6 +155,11 @@ def tiles_at(engine: str, version: str | None, stated: bool | None) -> float:
     if stated is None:
         return whole_tiles(engine, version)
     return math.inf if stated else 0.0
+
+
+def triton_at(engine: str, version: str | None, stated: bool | None) -> bool:
+    """Whether Triton's kernels run experts in mxfp4 on Hopper: as stated, else as the release does."""
+    return triton_experts(engine, version) if stated is None else stated
 
 
 def held_steps(settings: Settings, ranks: int, clients: int, osl: float) -> float:

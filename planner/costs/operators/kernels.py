@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.arrays import Floats
+from planner.costs.operators import triton
 from planner.costs.operators.attention_core import (
     BACKWARD_BYTES,
     BACKWARD_KERNELS,
@@ -130,6 +131,7 @@ class Experts:
     activation: str
     exchanged: Floats | None = None  # [N] 1 where tokens came by all-to-all: kernels of wide expert parallelism
     whole_tiles: Floats | None = None  # [N] 1 where a whole tile of every expert is computed, tokens or not
+    triton: bool = False  # by OpenAI's Triton kernels (`planner.costs.operators.triton`)
     module: str = ""
 
 
@@ -210,7 +212,7 @@ class KernelDemand:
     flop: Floats
     size_bytes: Floats
     precision: str
-    kernels: float = 1.0
+    kernels: Floats | float = 1.0
 
 
 def gradient_of(name: str) -> str:
@@ -334,7 +336,9 @@ def _experts(op: Experts, concentration: float) -> KernelDemand:
         whole = (op.whole_tiles > 0) & (routed > 0)
         touched = np.where(whole, op.num_experts / op.ep, touched)
         routed = np.where(whole, tiled_rows(routed, op.num_experts / op.ep), routed)
-    weights = np.maximum(touched, np.minimum(routed, 1.0)) * matrices * op.hidden * inter * bytes_per(op.precision)
+    values = triton.weight_values(op.hidden, inter) if op.triton else matrices * op.hidden * inter
+    kernels = matrices + triton.launches(op.ep) if op.triton else matrices
+    weights = np.maximum(touched, np.minimum(routed, 1.0)) * values * bytes_per(op.precision)
     value = working_bytes(op.activation)
     moved = weights + routed * (op.hidden * (bytes_per(op.activation) + value) + value * (matrices - 1.0) * inter)
-    return KernelDemand(2.0 * routed * matrices * op.hidden * inter, moved, op.activation, kernels=matrices)
+    return KernelDemand(2.0 * routed * matrices * op.hidden * inter, moved, op.activation, kernels=kernels)

@@ -22,8 +22,10 @@ from planner.costs.operators.kernels import (
     bytes_per,
     quantises,
     stored_as,
+    stored_format,
 )
 from planner.hardware.accelerator import Accelerator
+from planner.models.architecture import Architecture, MoeFfn
 
 Op = TypeVar("Op", bound=Operator)
 BF16 = "bf16"
@@ -95,6 +97,25 @@ def in_whole_tiles(op: Op, most_tp: float) -> Op:
     if op.exchanged is not None:
         whole &= op.exchanged <= 0
     return replace(op, whole_tiles=whole.astype(np.float64))
+
+
+def in_triton(op: Op, gpu: Accelerator) -> Op:
+    """The operator as an engine runs it whose kernels for experts are Triton's where tensor cores lack mxfp4."""
+    if not isinstance(op, Experts) or not op.gated or not _simulated(op.precision, gpu):
+        return op
+    return replace(op, triton=True)
+
+
+def triton_layers(arch: Architecture, gpu: Accelerator) -> float:
+    """Layers whose experts such an engine's kernels run."""
+    if not _simulated(arch.precisions.experts, gpu):
+        return 0.0
+    return float(sum(isinstance(layer.ffn, MoeFfn) and layer.ffn.gated for layer in arch.layers))
+
+
+def _simulated(precision: str, gpu: Accelerator) -> bool:
+    """Whether Triton's kernels dequantise weights of this format: on Hopper (`can_implement` of `TritonFusedMoE`)."""
+    return stored_format(precision) == "mxfp4" and gpu.is_hopper
 
 
 def _lacks(gpu: Accelerator, activation: str) -> bool:

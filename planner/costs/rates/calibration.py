@@ -52,6 +52,7 @@ class Efficiencies:
     quantise_block_s: float = 0.0  # with one a block of 128,
     quantise_4bit_s: float = 0.0  # or with one for 16 or 32 values
     experts_quantise_s: float = 0.0  # more per grouped product whose inputs are quantised
+    dequantise_step_s: float = 0.0  # each step in depth of a tile that Triton's kernels dequantise
     routing_concentration: float = math.inf  # spread of the experts' popularity; infinite: all equally popular
     collective_bandwidth: float = 1.0  # of the links inside a scale-up domain
     direct_bandwidth: float = 1.0  # the same of an all-reduce in one kernel, which starts sooner than one in stages
@@ -123,6 +124,7 @@ class EngineOverheads:
     prefill_s: float = 0.0  # each step that prefills (no CUDA graph)
     launch_s: float = 0.0  # of the host for each kernel of a step that prefills: it takes that long at least
     latent_launch_s: float = 0.0  # more of it for each layer of latent attention
+    triton_launch_s: float = 0.0  # and for each layer of experts in Triton's kernels, which Python launches
     frontend_s: float = 0.0  # each request, one after the other: HTTP
     frontend_token_s: float = 0.0  # and each token of its prompt: tokenising, on one core
     arrival_s: float = 0.0  # mean delay of a request on its way to the scheduler
@@ -140,13 +142,16 @@ class EngineOverheads:
         own = {"experts": self.experts_start, "latent": self.latent_start, "quantise": self.quantise_start}
         return self.kernel_start * own.get(name.partition("_")[0], 1.0)
 
-    def launching_s(self, kernels: Floats | float, latent_layers: Floats | float) -> Floats | float:
+    def launching_s(
+        self, kernels: Floats | float, latent_layers: Floats | float, triton_layers: float
+    ) -> Floats | float:
         """What the host needs to launch a step with prompts."""
-        return self.launch_s * kernels + self.latent_launch_s * latent_layers
+        latent_s = self.latent_launch_s * latent_layers
+        return self.launch_s * kernels + latent_s + self.triton_launch_s * triton_layers
 
     def unhurried(self) -> "EngineOverheads":
         """The same without what the host needs to launch."""
-        return replace(self, launch_s=0.0, latent_launch_s=0.0)
+        return replace(self, launch_s=0.0, latent_launch_s=0.0, triton_launch_s=0.0)
 
     def request_s(self, prompt_tokens: Floats | float) -> Floats | float:
         """What lone requests of so many prompt tokens [N] take before the scheduler sees them."""

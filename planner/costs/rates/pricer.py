@@ -19,7 +19,7 @@ from planner.costs.rates.near_runs import NearRuns
 from planner.costs.rates.profiled import Profiled
 from planner.costs.rates.roofline import Roofline
 from planner.costs.rates.spread import group_of_runs
-from planner.engines.settings import whole_tiles
+from planner.engines.settings import triton_experts, whole_tiles
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.hardware.profiles.embedded import embedded_profiles
@@ -51,6 +51,9 @@ class Pricer(Protocol):
 
     def of_role(self, function: str) -> "Pricer":
         """That of instances of a function (colocated, prefill, decode): runs of one mode tell less of the other."""
+
+    def triton_layers(self, arch: Architecture) -> float:
+        """Layers of a model whose experts Triton's kernels run."""
 
     def price(self, op: Operator) -> KernelTime:
         """Seconds [N] of one run of `op`."""
@@ -101,14 +104,16 @@ def make_pricer(
     store: ProfileStore | None,
     bare: bool = False,
     tiles: float | None = None,
+    triton: bool | None = None,
     near: NearRuns | None = None,
     alike: bool = False,
 ) -> Pricer:
     """Kernel tables of this pool's accelerator and of the engine when the store has them, else the roofline.
 
-    `bare` prices kernels that run without the engine, which then makes their starts no longer. `tiles` stands for what
-    the release does unasked (`planner.engines.settings.whole_tiles`). `near`: own runs of the group, of which a layout
-    takes most from those most like it; those at any load unless given, and none where steps of a group are `alike`.
+    `bare` prices kernels that run without the engine, which then makes their starts no longer. `tiles` and `triton`
+    stand for what the release does unasked (`whole_tiles` and `triton_experts` of `planner.engines.settings`). `near`:
+    own runs of the group, of which a layout takes most from those most like it; those at any load unless given, and
+    none where steps of a group are `alike`.
     """
     accelerator, known = pool.node.accelerator, calibration.efficiencies
     own = calibration.engine(engine, version)
@@ -118,7 +123,8 @@ def make_pricer(
     if near is None and not (bare or alike) and group in calibration.runs and calibration.runs[group].seen:
         near = NearRuns(calibration.runs[group])
     whole = whole_tiles(engine, version) if tiles is None else tiles
-    roofline = Roofline(accelerator, pool.topology(), started, slowdown, whole, near)
+    simulated = triton_experts(engine, version) if triton is None else triton
+    roofline = Roofline(accelerator, pool.topology(), started, slowdown, whole, simulated, near)
     if store is None or accelerator.name not in store.accelerators():
         return roofline
     chooser = TableChooser(store, accelerator.name, engine, version)

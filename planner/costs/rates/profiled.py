@@ -36,6 +36,7 @@ from planner.costs.rates.evidence import Basis, KernelTime
 from planner.costs.rates.roofline import Roofline
 from planner.hardware.profiles.grid import Grid, corners
 from planner.hardware.profiles.store import KernelTable
+from planner.models.architecture import Architecture
 
 _DTYPES: dict[str, tuple[str, ...]] = {
     "fp32": ("float32",),
@@ -123,6 +124,10 @@ class Profiled:
     def slowdown_of(self, shards: Shards) -> Floats | float:
         """Of whole steps of instances [N]."""
         return self.roofline.slowdown_of(shards)
+
+    def triton_layers(self, arch: Architecture) -> float:
+        """Layers of a model whose experts Triton's kernels run."""
+        return self.roofline.triton_layers(arch)
 
     def of_role(self, function: str) -> "Profiled":
         """That of instances of a function, from the same tables."""

@@ -22,14 +22,16 @@ from planner.costs.operators.kernels import (
     quantises,
     stored_format,
 )
+from planner.costs.operators.triton import serial_steps
 from planner.costs.operators.work import Shards
-from planner.costs.operators.working_format import as_run_on, in_whole_tiles
+from planner.costs.operators.working_format import as_run_on, in_triton, in_whole_tiles, triton_layers
 from planner.costs.rates.calibration import Efficiencies
 from planner.costs.rates.collectives import collective_s
 from planner.costs.rates.evidence import KernelTime
 from planner.costs.rates.near_runs import NearRuns
 from planner.hardware.accelerator import Accelerator
 from planner.hardware.topology import Topology
+from planner.models.architecture import Architecture
 
 FOUR_BIT = ("nvfp4", "mxfp4")
 
@@ -43,6 +45,7 @@ class Roofline:
     efficiencies: Efficiencies
     slowdown: float = 1.0  # of whole steps (`Calibration.slowdown`)
     whole_tiles: float = 0.0  # the most tensor parallelism of experts that are computed in whole tiles
+    triton_experts: bool = False  # Triton's kernels run experts in mxfp4 on Hopper
     near: NearRuns | None = None  # own runs that tell layouts of a search apart
 
     @property
@@ -62,6 +65,10 @@ class Roofline:
         """That of instances of a function."""
         return self if self.near is None else replace(self, near=self.near.of_role(function))
 
+    def triton_layers(self, arch: Architecture) -> float:
+        """Layers of a model whose experts Triton's kernels run."""
+        return triton_layers(arch, self.accelerator) if self.triton_experts else 0.0
+
     def price(self, op: Operator) -> KernelTime:
         """Seconds of one run of `op` [N]; zero where it has nothing to do."""
         if isinstance(op, Collective):
@@ -71,6 +78,8 @@ class Roofline:
     def compute_s(self, op: Compute) -> Floats:
         """max(flop / rate, bytes / bandwidth), and a start for every launch."""
         op = in_whole_tiles(as_run_on(op, self.accelerator), self.whole_tiles)
+        if self.triton_experts:
+            op = in_triton(op, self.accelerator)
         known, blackwell = self.efficiencies, self.accelerator.is_blackwell
         names = efficiency_names(op, blackwell=blackwell)
         asked = demand(op, known.routing_concentration)
@@ -79,7 +88,16 @@ class Roofline:
         move = asked.size_bytes / (self.accelerator.memory_bandwidth_bytes_per_s * getattr(known, names.bandwidth))
         start_s = sum(getattr(known, name) for name in names.starts)
         busy = asked.size_bytes + asked.flop > 0
-        return np.where(busy, np.maximum(compute, move) + start_s * asked.kernels, 0.0)
+        serial_s = known.dequantise_step_s * dequantised_steps(op, self.accelerator)
+        return np.where(busy, np.maximum(compute, move) + start_s * asked.kernels + serial_s, 0.0)
+
+
+def dequantised_steps(op: Compute, accelerator: Accelerator) -> Floats | float:
+    """Steps of tiles that dequantise one after the other, whatever else is computed beside them."""
+    if not (isinstance(op, Experts) and op.triton):
+        return 0.0
+    rows = op.tokens * op.top_k
+    return serial_steps(rows, op.hidden, op.intermediate / op.moe_tp, accelerator.num_multiprocessors)
 
 
 def slowdown(op: Compute, known: Efficiencies, *, blackwell: bool) -> Floats | float:

@@ -87,28 +87,36 @@ def step_time(arch: Architecture, pricer: Pricer, shards: Shards, work: Work, en
     fullest one, ceil(layers / pp) layers, and each launches its part of the step from its own host.
     """
     operators = list(forward(arch, shards, work))
-    whole = _step(arch, shards, work, engine, operators, price_operators(operators, pricer, len(shards)))
+    triton_layers = pricer.triton_layers(arch) if engine.triton_launch_s else 0.0
+    priced = price_operators(operators, pricer, len(shards))
+    whole = _step(arch, shards, work, engine, operators, priced, triton_layers)
     if not np.any(shards.micro_batches > 1.0):
         return whole.slower(pricer.slowdown_of(shards))
     half = halved(work)
     decoded = half.tokens * (work.prefill_sequences == 0)
     halves = [*forward(arch, shards, half), *exchange_copies(arch, shards, decoded)]
-    priced = _two_batches(halves, pricer, work)
+    halved_s = _two_batches(halves, pricer, work)
     launched = replace(engine, captured_tokens=0.0)  # engines capture no graphs of prompts in two batches
-    cut = _step(arch, shards, work, launched, [*halves, *halves], priced)
+    cut = _step(arch, shards, work, launched, [*halves, *halves], halved_s, 2.0 * triton_layers)
     return _chosen((shards.micro_batches > 1.0) & (work.tokens >= 2.0), cut, whole).slower(pricer.slowdown_of(shards))
 
 
 def _step(
-    arch: Architecture, shards: Shards, work: Work, engine: EngineOverheads, operators: list[Operator], priced: StepTime
+    arch: Architecture,
+    shards: Shards,
+    work: Work,
+    engine: EngineOverheads,
+    operators: list[Operator],
+    priced: StepTime,
+    triton_layers: float,
 ) -> StepTime:
     """The step of these operators [N]: stages at one pace, launched by hosts."""
     busy = work.tokens > 0
     pace = fullest_stage(arch, shards)
     device_s = priced.device_s * pace
     share = launched_share(work.tokens, engine.captured_tokens) * (work.prefill_sequences > 0)
-    hurried = engine.launch_s > 0.0 or engine.latent_launch_s > 0.0
-    launching_s = engine.launching_s(*launches(operators)) * share if hurried else 0.0
+    hurried = engine.launch_s > 0.0 or engine.latent_launch_s > 0.0 or engine.triton_launch_s > 0.0
+    launching_s = engine.launching_s(*launches(operators), triton_layers) * share if hurried else 0.0
     behind_s = np.maximum(launching_s - device_s, 0.0)
     return StepTime(
         np.where(busy, device_s, 0.0),
@@ -167,7 +175,9 @@ def joint_step(
     tokens = np.maximum(rank_tokens, 1.0)
     times = step_time(arch, pricer, rank_shards, Work.prefill(tokens), engine.unhurried())
     operators = list(forward(arch, rank_shards, Work.of(tokens, 1.0, 0.0, 1.0, 1.0)))
-    launching_s = engine.launching_s(*launches(operators)) * launched_share(tokens, engine.captured_tokens)
+    triton_layers = pricer.triton_layers(arch) if engine.triton_launch_s else 0.0
+    share = launched_share(tokens, engine.captured_tokens)
+    launching_s = engine.launching_s(*launches(operators), triton_layers) * share
     least_s = np.where(launching_s > 0.0, times.host_s + launching_s, 0.0)
     return np.where(rank_tokens > 0, joint_of(times), 0.0), least_s
 
