@@ -79,6 +79,7 @@ _DYNAMO_0_8 = "2026-01-01"  # from here its image of Dynamo is 0.8; those of 0.5
 _SRT_SLURM = "2026-01-23"  # from here disaggregated deployments are sent 10 requests for each client, before
 _DYNAMO_ROUNDS = {"sglang": 5, "trtllm": 8}  # so many
 _STATED_PARALLELISM = "2025-11-03"  # before this its scripts for TensorRT-LLM choose what is parallel beside tensors
+_MARLIN = "2026-01-02"  # from here gpt-oss on Hopper runs with VLLM_MXFP4_USE_MARLIN
 _SWEPT_BATCH = {  # decoding batch of TensorRT-LLM recipes that one limit serves many concurrencies: system, prompt
     ("b200_sxm", 1024): 32,
     ("b200_sxm", 8192): 8,
@@ -271,6 +272,8 @@ def _vllm(row: Row, clients: int, ranks: float) -> Columns:
         columns["kv_cache"] = "fp8"
     if blackwell:
         columns["max_batch"] = "512"
+    if not (dense or blackwell) and (row.get("measured") or _MARLIN) >= _MARLIN:
+        columns["triton_experts"] = "0"
     if not dense or blackwell:
         columns["captured_tokens"] = "0" if dense else "2048"
     return columns

@@ -15,7 +15,7 @@ scheduled beside the device), `poll_steps` (decode steps between looks at new re
 `attention_dp_config.timeout_iters`), `prefix_hits` (share of prompt tokens that a prefix cache holds),
 `whole_tiles` (1 where kernels of experts in fp8 blocks compute a tile of each, tokens or not; vLLM's
 `VLLM_MOE_USE_DEEP_GEMM`), and `triton_experts` (1 where OpenAI's Triton kernels run experts in mxfp4 on Hopper;
-`moe_config.backend` of TensorRT-LLM).
+`moe_config.backend` of TensorRT-LLM, vLLM's `VLLM_MXFP4_USE_MARLIN` turns them off).
 
 Of the load: `requests` (sent in all by the clients of a closed loop; 10 each), `length_low` (lengths are uniform
 between this share of the nominal ones and them; 1), or `isl_cv`; `staggered` (1 where clients start one after the

@@ -85,7 +85,7 @@ def test_the_host_launches_them_one_by_one_where_prompts_are_in_the_step() -> No
 
 
 def test_engines_that_run_them_unasked_and_rows_that_say_otherwise() -> None:
-    assert [triton_experts(engine) for engine in ("trtllm", "vllm", "sglang")] == [True, False, False]
+    assert [triton_experts(engine) for engine in ("trtllm", "vllm", "sglang")] == [True, True, False]
     assert [case_of_row({**ROW, "triton_experts": said}).triton_experts for said in ("", "0", "1")] == [
         True,
         False,

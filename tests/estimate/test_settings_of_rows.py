@@ -302,6 +302,13 @@ def test_early_recipes_of_tensorrt_llm_chose_degrees_that_their_rows_leave_out(
     assert tuple(columns[name] for name in ("tp", "dp", "moe_tp", "moe_ep")) == degrees
 
 
+def test_gpt_oss_on_hopper_runs_marlin_from_the_day_that_its_recipe_says_so() -> None:
+    row = {**COLOCATED, "family": "gpt-oss-120b", "system": "h100_sxm"}
+    said = [filled({**row, "measured": day}).get("triton_experts") for day in ("2025-12-08", "2026-01-02", "")]
+    assert said == [None, "0", "0"]
+    assert "triton_experts" not in filled({**row, "system": "b200_sxm"})
+
+
 def test_kimi_on_several_nodes_decodes_attention_data_parallel_as_its_recipe_says() -> None:
     kimi = {"family": "Kimi-K2.5", "aic_model": "moonshotai/Kimi-K2.5", "weights": "nvfp4", "backend": "vllm"}
     degrees = {"prefill_tp": "4", "prefill_dp": "1", "prefill_moe_ep": "4"}
