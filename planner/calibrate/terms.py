@@ -14,7 +14,7 @@ from planner.calibrate.parameters import NAMES
 from planner.costs.operators.forward import forward
 from planner.costs.operators.kernels import Collective, Experts, Operator, demand
 from planner.costs.operators.work import Shards, Work
-from planner.costs.operators.working_format import as_run_on, in_triton, in_whole_tiles
+from planner.costs.operators.working_format import as_launched
 from planner.costs.rates.calibration import Efficiencies, EngineOverheads
 from planner.costs.rates.collectives import CollectiveRoute, route
 from planner.costs.rates.evidence import Basis
@@ -170,9 +170,10 @@ def _pieces(batch: Batch, members: Indices, step: int, priced: tuple[Shards, Wor
     pace = fullest_stage(arch, shards)
     first, gpu = batch.cases[0], pool.node.accelerator
     roofline = Roofline(gpu, pool.topology(), Efficiencies())
-    operators = (in_whole_tiles(as_run_on(op, gpu), first.whole_tiles) for op in forward(arch, shards, work))
-    if first.triton_experts:
-        operators = (in_triton(op, gpu) for op in operators)
+    operators = (
+        as_launched(op, gpu, whole_tiles=first.whole_tiles, triton_experts=first.triton_experts)
+        for op in forward(arch, shards, work)
+    )
     return [_piece(op, roofline, pricer, members * STEPS + step, pace) for op in operators]
 
 

@@ -86,6 +86,12 @@ def padded_heads(heads: Floats, *, wide: bool) -> Floats:
     return np.ceil(heads / block) * block
 
 
+def as_launched(op: Op, gpu: Accelerator, *, whole_tiles: float, triton_experts: bool) -> Op:
+    """The operator as a device runs it under an engine that has experts in whole tiles, or in Triton's kernels."""
+    op = in_whole_tiles(as_run_on(op, gpu), whole_tiles)
+    return in_triton(op, gpu) if triton_experts else op
+
+
 def in_whole_tiles(op: Op, most_tp: float) -> Op:
     """The operator as an engine runs it whose kernels for experts in fp8 blocks compute whole tiles (`tiled_rows`).
 

@@ -24,7 +24,7 @@ from planner.costs.operators.kernels import (
 )
 from planner.costs.operators.triton import serial_steps
 from planner.costs.operators.work import Shards
-from planner.costs.operators.working_format import as_run_on, in_triton, in_whole_tiles, triton_layers
+from planner.costs.operators.working_format import as_launched, triton_layers
 from planner.costs.rates.calibration import Efficiencies
 from planner.costs.rates.collectives import collective_s
 from planner.costs.rates.evidence import KernelTime
@@ -77,9 +77,7 @@ class Roofline:
 
     def compute_s(self, op: Compute) -> Floats:
         """max(flop / rate, bytes / bandwidth), and a start for every launch."""
-        op = in_whole_tiles(as_run_on(op, self.accelerator), self.whole_tiles)
-        if self.triton_experts:
-            op = in_triton(op, self.accelerator)
+        op = as_launched(op, self.accelerator, whole_tiles=self.whole_tiles, triton_experts=self.triton_experts)
         known, blackwell = self.efficiencies, self.accelerator.is_blackwell
         names = efficiency_names(op, blackwell=blackwell)
         asked = demand(op, known.routing_concentration)
