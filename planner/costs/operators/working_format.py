@@ -107,19 +107,19 @@ def in_whole_tiles(op: Op, most_tp: float) -> Op:
 
 def in_triton(op: Op, gpu: Accelerator) -> Op:
     """The operator as an engine runs it whose kernels for experts are Triton's where tensor cores lack mxfp4."""
-    if not isinstance(op, Experts) or not op.gated or not _simulated(op.precision, gpu):
+    if not isinstance(op, Experts) or not op.gated or not _dequantised(op.precision, gpu):
         return op
     return replace(op, triton=True)
 
 
 def triton_layers(arch: Architecture, gpu: Accelerator) -> float:
     """Layers whose experts such an engine's kernels run."""
-    if not _simulated(arch.precisions.experts, gpu):
+    if not _dequantised(arch.precisions.experts, gpu):
         return 0.0
     return float(sum(isinstance(layer.ffn, MoeFfn) and layer.ffn.gated for layer in arch.layers))
 
 
-def _simulated(precision: str, gpu: Accelerator) -> bool:
+def _dequantised(precision: str, gpu: Accelerator) -> bool:
     """Whether Triton's kernels dequantise weights of this format: on Hopper (`can_implement` of `TritonFusedMoE`)."""
     return stored_format(precision) == "mxfp4" and gpu.is_hopper
 
