@@ -107,5 +107,5 @@ class Likeness:
         return ErrorBelief(mean, self.held * np.sqrt(variance), freedom)
 
 
-TPOT = Likeness(0.083, 0.123, 0.062, 2.89, 3.90, freedom=2.52, held=0.857)
-TTFT = Likeness(0.280, 0.365, 0.256, 2.46, 5.58, freedom=2.22, held=0.829)
+TPOT = Likeness(0.068, 0.114, 0.058, 2.75, 3.60, freedom=2.42, held=0.851)
+TTFT = Likeness(0.289, 0.320, 0.229, 2.56, 5.29, freedom=2.2, held=0.785)
