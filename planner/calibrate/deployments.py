@@ -3,10 +3,10 @@
 Two fits, each of few named numbers (planner/costs/rates/calibration.py):
 1. planner/calibrate/shared.py: efficiencies of the roofline and host times, alike for all engines, and where each group
    of runs lies beside them, on the measured time per output token.
-2. `fit_first_tokens`: what each engine adds before the first token (`frontend_s`, `frontend_token_s`, `arrival_s`,
-   `poll_steps`, `output_steps`, `launch_s`, `latent_launch_s`; `router_s` and `handover_s` of disaggregated ones), on
-   both measured times where the one to first token is not queueing: coordinate descent over ordinary values on the
-   mean relative errors, capped at CAP a row, of the replayed benchmark.
+2. `fit_first_tokens`: what each engine adds before the first token (`frontend_s`, `arrival_s`, `poll_steps`,
+   `output_steps`, `launch_s`, `latent_launch_s`; `router_s` and `handover_s` of disaggregated ones), on both measured
+   times where the one to first token is not queueing: coordinate descent over ordinary values on the mean relative
+   errors, capped at CAP a row, of the replayed benchmark.
 An engine with fewer than FEWEST rows of a kind keeps what it had; older releases (OLDER_RELEASES) are engines of their
 own where they have as many, else they are as the newest. Before the first token, a release of fewer than FEWEST_ALONE
 rows is fitted with its neighbour's.
@@ -62,7 +62,6 @@ _LOOSE = (
 )
 _FIRST = {
     "frontend_s": (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016),
-    "frontend_token_s": (0.0, 1e-6, 2e-6, 4e-6),
     "arrival_s": (0.001, 0.002, 0.005, 0.01, 0.02, 0.04),
     "poll_steps": (1.0, 2.0, 3.0, 5.0, 8.0),
     "output_steps": (0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0),
@@ -187,7 +186,6 @@ def _descend(
             replace(
                 own_loops,
                 frontend_s=np.where(own_loops.disaggregated > 0, candidate.router_s, candidate.frontend_s),
-                frontend_token_s=np.where(own_loops.disaggregated > 0, 0.0, candidate.frontend_token_s),
                 arrival_s=np.full(len(ttft_s), candidate.arrival_s),
                 poll_steps=np.where(polled, own_loops.poll_steps, candidate.poll_steps),
                 output_steps=np.full(len(ttft_s), candidate.output_steps),

@@ -8,8 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-
 from planner.costs.rates.calibration import Calibration, load_calibration
 from planner.costs.rates.pricer import profile_paths
 from planner.costs.serving.speculation import Drafter, drafter_of
@@ -263,15 +261,10 @@ def fleet_of_engines(
         crowded_below=policies.crowded_below,
         spare_above=policies.spare_above,
         pool_links=_pool_links(instances, settings),
-        request_overhead_s=_way_s(setting),
+        request_overhead_s=setting.overheads.request_s,
         groups=tuple(groups),
         paths=paths,
     )
-
-
-def _way_s(setting: FleetSetting) -> float:
-    """From a client to the scheduler, of a prompt of mean length."""
-    return float(setting.overheads.request_s(float(np.mean(setting.requests.input_tokens))))
 
 
 def _tiers(decision: Decision, policies: Policies) -> tuple[MemoryTier, ...]:

@@ -68,7 +68,7 @@ def mixed_steps(
         pace_slope_s=slope_s,
         step_slope_s=slope_s + (step_s - pace_s) / batch,
         sequence_room=(drafts + 1.0) / shards.pp / isl,
-        later_s=later_steps(costs.engine, shards.pp) * step_s + costs.engine.request_s(isl + cached),
+        later_s=later_steps(costs.engine, shards.pp) * step_s + costs.engine.request_s,
     )
     return MixedSteps(prefill, holds, engines)
 
