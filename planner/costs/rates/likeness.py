@@ -107,5 +107,5 @@ class Likeness:
         return ErrorBelief(mean, self.held * np.sqrt(variance), freedom)
 
 
-TPOT = Likeness(0.068, 0.114, 0.058, 2.75, 3.60, freedom=2.42, held=0.851)
-TTFT = Likeness(0.289, 0.320, 0.229, 2.56, 5.29, freedom=2.2, held=0.785)
+TPOT = Likeness(0.067, 0.115, 0.058, 2.77, 3.57, freedom=2.36, held=0.843)
+TTFT = Likeness(0.273, 0.333, 0.235, 2.38, 5.60, freedom=2.2, held=0.791)
