@@ -119,7 +119,7 @@ def exchange_s(step: StepTime) -> Floats:
 
 
 def test_two_batches_hide_the_exchange_of_long_prompts_and_cost_short_ones() -> None:
-    work = Work.prefill([256.0, 16384.0], 0.0, [1.0, 8.0])
+    work = Work.prefill([64.0, 16384.0], 0.0, [1.0, 8.0])
     whole, halves = moe_step(work, 1), moe_step(work, 2)
     assert halves.seconds[0] > whole.seconds[0]
     assert whole.seconds[1] > halves.seconds[1] > whole.seconds[1] - exchange_s(whole)[1]
