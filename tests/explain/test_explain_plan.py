@@ -232,16 +232,17 @@ def test_a_stated_plan_of_any_kind_is_explained_as_far_as_it_goes(
 
 def test_a_field_narrows_the_facts_to_what_is_about_it(solved: Solved) -> None:
     decode = next(role for role in solved(CHEAP)[1].roles if role.name == "decode")
+    batch = decode.limits["max_batch"]
     explained = explain_plan(*solved(CHEAP), "decode.max_batch")
-    assert explained.value == str(decode.max_batch)
+    assert explained.value == str(batch)
     assert explained.facts
     assert explained.facts[0].topic == "meaning"
     assert all("decode" in told.about for told in explained.facts[1:])
     most = fact(list(explained.facts), "memory would hold a batch of")
     assert decode.memory is not None
     spare = decode.memory.capacity_bytes - decode.memory.used_bytes
-    each = decode.memory.kv_cache_bytes / decode.max_batch
-    assert most.figures["most"] - decode.max_batch == pytest.approx(spare / each, abs=1)
+    each = decode.memory.kv_cache_bytes / batch
+    assert most.figures["most"] - batch == pytest.approx(spare / each, abs=1)
 
 
 def test_an_unknown_field_is_refused_with_the_nearest_ones(solved: Solved) -> None:
