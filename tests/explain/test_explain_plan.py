@@ -232,7 +232,7 @@ def test_a_stated_plan_of_any_kind_is_explained_as_far_as_it_goes(
 
 def test_a_field_narrows_the_facts_to_what_is_about_it(solved: Solved) -> None:
     decode = next(role for role in solved(CHEAP)[1].roles if role.name == "decode")
-    batch = decode.limits["max_batch"]
+    batch = int(decode.limits["max_batch"])
     explained = explain_plan(*solved(CHEAP), "decode.max_batch")
     assert explained.value == str(batch)
     assert explained.facts
