@@ -87,7 +87,7 @@ class Benchmark:
     def fitted(self) -> "Benchmark":
         """The same by parameters that were fitted to the rows of the other folds, without tables."""
         together = np.unique([case.group for case in self.cases], return_inverse=True)[1]
-        measured = MeasuredTimes(*self.times, ~self.counted[0])
+        measured = MeasuredTimes(self.times[0], self.times[1], ~self.counted[0])
         fold = self.group % FOLDS
         fits = [fit(self.terms, measured, self.parameters[0], together, fold != held) for held in range(FOLDS)]
         return replace(self, parameters=[shared.parameters for shared in fits], fold=fold, tried={})

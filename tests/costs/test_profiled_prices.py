@@ -208,8 +208,8 @@ def test_kernels_of_shared_libraries_cost_what_the_fastest_table_says(
     first, second = _rows(table, seed=1), _rows(table, seed=2, leave_out=1)
     pricer = _profiled(ideal, store_of((table, "vllm", "1.0", first), (table, "trtllm", "2.0", second)))
     priced = pricer.price(_operator(table, _points(table, first)))
-    least = np.fmin(first["latency"], [*second["latency"], np.inf])
-    assert priced.seconds == pytest.approx(1e-3 * np.asarray(least, dtype=np.float64), rel=1e-9)
+    first_ms, second_ms = (np.array(rows["latency"], dtype=np.float64) for rows in (first, second))
+    assert priced.seconds == pytest.approx(1e-3 * np.fmin(first_ms, np.append(second_ms, np.inf)), rel=1e-9)
     assert pricer.notes == {f"{table}: the fastest kernels of the tables of vllm 1.0, trtllm 2.0 are used"}
     assert len(pricer.digests) == 2
 
