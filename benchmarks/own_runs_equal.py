@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
 from planner.calibrate.own_runs import believe, document_of
@@ -110,7 +111,7 @@ def _compared(
     costs = prepare(resolved, spread_gpus=plan.evidence.spread_gpus).costs_of_pool["m", 0].costs
 
     def longer(role: Role) -> float:
-        return float(costs.of_role(role.function).pricer.slowdown_of(shards_of(role))[0])  # type: ignore[index]
+        return float(np.ravel(costs.of_role(role.function).pricer.slowdown_of(shards_of(role)))[0])
 
     (half,) = (belief.high for belief in plan.evidence.beliefs if belief.metric == "tpot_s")
     case = _case(problem, decode, None if decode is prefill else prefill)

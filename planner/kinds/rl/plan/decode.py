@@ -4,7 +4,7 @@ from math import isfinite
 from typing import Any
 
 from planner.kinds.rl.agents.stated import dispatch_of, rollouts_of, threshold_of
-from planner.kinds.rl.decision import RlDecision, Turns, WeightSync
+from planner.kinds.rl.decision import RlDecision, Synchrony, Turns, WeightSync
 from planner.kinds.rl.names import priority_of
 from planner.kinds.rl.plan.phases import phases
 from planner.kinds.rl.plan.placement import placement
@@ -13,7 +13,7 @@ from planner.kinds.rl.plan.solved import Solved
 from planner.kinds.rl.simulated_parts import in_flight_updates, partial_rollouts
 from planner.rl.evaluate import host_bytes, sleep_s
 
-_SYNCHRONY = {
+_SYNCHRONY: dict[str, Synchrony] = {
     "sync": "synchronous", "stream_sync": "stream", "k_step_async": "asynchronous", "one_step_async": "one_step"
 }  # fmt: skip
 
@@ -27,7 +27,7 @@ def decode(solved: Solved) -> RlDecision:
         phases=tuple(phases(solved)),
         algorithm=solved.setting.options.algorithm,
         arrangement=solved.arrangement,
-        synchrony=_SYNCHRONY[solved.plan.mode.sync],  # type: ignore[arg-type]  # names of the literal
+        synchrony=_SYNCHRONY[solved.plan.mode.sync],
         staleness=solved.plan.mode.staleness if solved.asynchronous else 0,
         minibatches=solved.setting.options.minibatches,
         **_policies(solved),
