@@ -1,13 +1,16 @@
 """How near the shipped serving costs are to the newer measurements: the sealed groups, logged, or the open ones.
 
     python benchmarks/sealed_serving.py --open      # the open groups, as often as wanted, and throughput by GPU type
-    python benchmarks/sealed_serving.py             # the sealed ones: appends date, commit and figures to the log
+    python benchmarks/serving.py ../shared/data/serving --folds 4 --left-out left.jsonl
+    python benchmarks/sealed_serving.py left.jsonl  # the sealed ones: appends date, commit and figures to the log
 
 Rows are predicted by `planner estimate` as a user's table is, by columns and defaults of engines: once with the
 settings of the public recipes that ran stated (benchmarks/recipe_columns.py), once with the load alone. Errors are
 absolute percentage errors, each group weighing the same; the time to first token counts where it is not queueing
 (`saturated` is not 1). Beside them stands a constant: the median of the same engine and mode in measured.csv, and for
-tables of throughput that of the open groups. The groups are those of benchmarks/sealed_groups.py.
+tables of throughput that of the open groups. The groups are those of benchmarks/sealed_groups.py. The last line logged
+is how much larger mean errors of sealed groups are than those of open groups left out of the fit, in points, with its
+90 % interval by bootstrap over the groups of both.
 
 Throughput by GPU type, of the open groups: the median signed error of rows that state their layout and graphs, of
 rows of several GPUs that do not say whether attention was data parallel (`unknown`), as tensor parallel and as that,
@@ -25,6 +28,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+import numpy as np
 from inputs import ABSENT, absent
 from recipe_columns import filled, load_alone
 from sealed_groups import DATA, SERVING, TABLES, Status, frozen, group_of, rows_of, split
@@ -32,6 +36,8 @@ from sealed_groups import DATA, SERVING, TABLES, Status, frozen, group_of, rows_
 ROOT = Path(__file__).parent.parent
 LOG = ROOT / "docs" / "sealed-scores.md"
 LIKELY = 10  # rows of a group whose errors count: fewer tell of single runs
+RESAMPLES = 10_000  # of groups, for the interval of a difference
+MEASURED = ("serving/measured.csv", "serving/measured_more.csv")
 Row = dict[str, str]
 Answer = dict[str, float]
 Pairs = dict[str, list[tuple[float, float]]]
@@ -50,13 +56,18 @@ def predictions(rows: list[Row]) -> dict[str, Answer]:
     return {line["id"]: line["prediction"] for line in lines if "prediction" in line}
 
 
-def errors(pairs: Pairs) -> str:
-    """Mean and median of the absolute error in percent, each group of at least LIKELY rows weighing the same."""
-    groups = [
+def errors_by_group(pairs: Pairs) -> list[list[float]]:
+    """Absolute relative errors of every group of at least LIKELY rows."""
+    return [
         [abs(predicted / measured - 1.0) for predicted, measured in group]
         for group in pairs.values()
         if len(group) >= LIKELY
     ]
+
+
+def errors(pairs: Pairs) -> str:
+    """Mean and median of the absolute error in percent, each group of at least LIKELY rows weighing the same."""
+    groups = errors_by_group(pairs)
     return "{:.1f} / {:.1f}".format(*(100.0 * figure for figure in weighted(groups))) if groups else "-"
 
 
@@ -114,6 +125,44 @@ def figures(name: str, way: str, rows: list[Row], constants: list[Row]) -> str:
         cells = [score(rows, "tpot_s", "tpot_ms", 1e-3), score(calm, "ttft_s", "ttft_ms", 1e-3), "-"]
     groups = {group_of(row, SERVING) for row in rows}
     return " | ".join([name, way, str(len(groups)), f"{len(answers)} of {len(rows)}", *cells])
+
+
+def larger(sealed: Pairs, left_out: Pairs) -> str:
+    """By how many points the mean error of sealed groups is larger, and the 90 % interval over resampled groups."""
+    random = np.random.default_rng(0)
+    means = [
+        np.array([100.0 * statistics.fmean(group) for group in errors_by_group(pairs)]) for pairs in (sealed, left_out)
+    ]
+    drawn = [each[random.integers(len(each), size=(RESAMPLES, len(each)))].mean(axis=1) for each in means]
+    low, high = np.quantile(drawn[0] - drawn[1], (0.05, 0.95))
+    return f"{means[0].mean() - means[1].mean():+.1f} ({low:+.1f} to {high:+.1f})"
+
+
+def comparison(left_out: Path) -> str:
+    """The cells of the log's line on sealed groups against open ones left out, settings stated."""
+    status = {(table, group): state for table, group, state in frozen()}
+    rows = [(name, row) for name in MEASURED for row in rows_of(DATA / name)]
+    sealed = [row for name, row in rows if status.get((name, group_of(row, SERVING))) == "sealed"]
+    known = {row["id"]: row for name, row in rows if status.get((name, group_of(row, SERVING)), "open") == "open"}
+    lines = [json.loads(line) for line in left_out.read_text(encoding="utf-8").splitlines()]
+    both = (
+        (sealed, predictions([filled(row) for row in sealed])),
+        ([known[line["id"]] for line in lines], {line["id"]: line["prediction"] for line in lines}),
+    )
+
+    def pairs(field: str, column: str, chosen: Callable[[Row], bool]) -> list[Pairs]:
+        def predicted(told: dict[str, Answer]) -> Callable[[Row], float | None]:
+            return lambda row: told[row["id"]][field] if row["id"] in told else None
+
+        return [
+            pairs_of(filter(chosen, each), predicted(told), lambda row: float(row[column]) / 1e3) for each, told in both
+        ]
+
+    tpot = pairs("tpot_s", "tpot_ms", lambda row: True)
+    ttft = pairs("ttft_s", "ttft_ms", lambda row: row.get("saturated") != "1")
+    groups = " and ".join(str(len(errors_by_group(each))) for each in tpot)
+    counted = " and ".join(str(len(each)) for each, _ in both)
+    return f"sealed less left out | stated | {groups} | {counted} | {larger(*tpot)} | {larger(*ttft)} | -"
 
 
 def scores(wanted: Status) -> list[str]:
@@ -186,8 +235,11 @@ def main() -> int:
     if "--open" in sys.argv[1:]:
         print("\n".join([*scores("open"), *throughput_by_type()]))
         return 0
+    if len(sys.argv) != 2:
+        print("name the file that `benchmarks/serving.py --folds 4 --left-out FILE` wrote, or --open", file=sys.stderr)
+        return 2
     head = f"| {datetime.date.today().isoformat()} | {commit()} |"
-    lines = [f"{head} {line} |" for line in scores("sealed")]
+    lines = [f"{head} {line} |" for line in (*scores("sealed"), comparison(Path(sys.argv[1])))]
     with LOG.open("a", encoding="utf-8") as file:
         file.writelines(f"{line}\n" for line in lines)
     print("\n".join(lines))

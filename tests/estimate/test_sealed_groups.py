@@ -41,6 +41,12 @@ def test_groups_weigh_the_same_and_small_ones_nothing() -> None:
     assert sealed_serving.bias({"a": large, "b": other, "c": [(9.0, 1.0)]}) == "+50.0"
 
 
+def test_sealed_errors_are_compared_with_open_ones_by_resampled_groups() -> None:
+    near, far = [(1.1, 1.0)] * 10, [(1.3, 1.0)] * 10
+    assert sealed_serving.larger({"a": far, "b": far}, {"c": near, "d": near}) == "+20.0 (+20.0 to +20.0)"
+    assert sealed_serving.larger({"a": near, "b": far}, {"c": near}) == "+10.0 (+0.0 to +20.0)"
+
+
 def test_rows_of_training_are_scored_by_their_groups_alone() -> None:
     if not sealed_groups.DATA.exists():
         pytest.skip("needs the tables of ../shared")
