@@ -7,7 +7,7 @@ catalog: bf16, fp16, fp32, fp8 (per-tensor or per-channel scales), fp8_block (12
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 BITS: dict[str, float] = {
@@ -273,6 +273,10 @@ class Architecture:
     @property
     def num_mtp_heads(self) -> int:
         return self.mtp_heads or len(self.mtp_layers)
+
+    def without_mtp(self) -> "Architecture":
+        """The model without its multi-token-prediction heads."""
+        return replace(self, mtp_layers=(), mtp_heads=0, mtp_embeddings=False)
 
     def layer_groups(self) -> list[tuple[Layer, int]]:
         """Distinct layers with how often each occurs, in order of first appearance."""

@@ -75,9 +75,12 @@ def load_model(path: str | Path) -> Architecture:
     file = Path(path)
     if file.is_dir():
         file = file / "config.json"
-    config = config_of_checkpoint(file)
-    folder = file.resolve().parent.name or "model"
-    return architecture_from_config(config, name=folder.replace("--", "/", 1), source=str(path))
+    return architecture_from_config(config_of_checkpoint(file), name=name_of_config(file), source=str(path))
+
+
+def name_of_config(file: Path) -> str:
+    """What the model of a config.json is called: as its folder, whose `org--model` is org/model."""
+    return (file.resolve().parent.name or "model").replace("--", "/", 1)
 
 
 def list_models() -> tuple[CatalogModel, ...]:

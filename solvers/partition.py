@@ -7,6 +7,7 @@ Sets        l in L items, s in S stages, o in O options
 Parameters  t_ol [s] time of l under o,  h_ol [bytes] of l in flight for each unit of depth,
             g_l [bytes] of l resident in any case
             d_s depth of a stage,  e_s [s] and E_s [bytes] more on a stage,  M_s [bytes] capacity,  n_s least items
+            g'_l, h'_l, M'_s the same of a second memory, where there is one, which binds likewise
 Recurrence  best(s, j) = min over i <= j - n_s of max(best(s - 1, i), c(s, i, j)),   in O(S L^2)
             c(s, i, j) = e_s + least sum of t_ol over items i to j - 1 with E_s + sum of g_l + d_s sum of h_ol <= M_s,
             read off the Pareto frontier of (bytes, time) of the items, which grows item by item
@@ -26,6 +27,15 @@ SOLVER = "partition dynamic program"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class SecondMemory:
+    """Bytes of each item beside those of the first memory, and room for them. Shape suffixes as of the problem."""
+
+    in_flight_L: Floats
+    fixed_L: Floats
+    capacity_S: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class PartitionProblem:
     """Shape suffixes: O option, L item, S stage."""
 
@@ -38,6 +48,7 @@ class PartitionProblem:
     capacity_S: Floats
     least_S: Ints
     time_SL: Floats | None = None  # of items on each stage where stages differ in speed; there is one option then
+    second: SecondMemory | None = None  # there is one option then
 
     def __post_init__(self) -> None:
         stages = {len(x) for x in (self.depth_S, self.more_time_S, self.more_bytes_S, self.capacity_S, self.least_S)}
@@ -54,6 +65,9 @@ class PartitionProblem:
                 where="partition",
                 hint="give a time for each stage and item, and one option",
             )
+        if self.second is not None and len(self.time_OL) != 1:
+            what = "a second memory with a choice among options"
+            raise PlannerError(what, where="partition", hint="give one option")
         arrays = [self.time_OL, self.in_flight_OL, self.fixed_L, self.depth_S, self.more_time_S, self.more_bytes_S]
         arrays += [] if apart is None else [apart]
         if any((array < 0).any() or not np.isfinite(array).all() for array in arrays):
@@ -113,19 +127,28 @@ def partition(problem: PartitionProblem) -> SolveResult[Partition]:
 def _single_costs(problem: PartitionProblem) -> Floats:
     """c(s, i, j) where there is nothing to choose."""
     I = problem.num_items + 1
-    in_flight_I, fixed_I = (np.concatenate([[0.0], np.cumsum(x)]) for x in (problem.in_flight_OL[0], problem.fixed_L))
     time_SL = problem.time_OL if problem.time_SL is None else problem.time_SL
     time_SI = np.concatenate([np.zeros((len(time_SL), 1)), np.cumsum(time_SL, axis=1)], axis=1)
     cost_SII = np.full((problem.num_stages, I, I), np.inf)
     upper = np.triu(np.ones((I, I), np.bool_))
-    in_flight_II, fixed_II = (values[None, :] - values[:, None] for values in (in_flight_I, fixed_I))
+    room_S = problem.capacity_S * (1.0 + DUST) - problem.more_bytes_S
+    memories = [(_runs(problem.fixed_L), _runs(problem.in_flight_OL[0]), room_S)]
+    if (second := problem.second) is not None:
+        memories.append((_runs(second.fixed_L), _runs(second.in_flight_L), second.capacity_S * (1.0 + DUST)))
     for stage, depth in enumerate(problem.depth_S):
         time_I = time_SI[stage if problem.time_SL is not None else 0]
         time_II = time_I[None, :] - time_I[:, None]
-        used_II = problem.more_bytes_S[stage] + fixed_II + depth * in_flight_II
-        fits = upper & (used_II <= problem.capacity_S[stage] * (1.0 + DUST))
+        fits = upper.copy()
+        for fixed_II, in_flight_II, capacity_S in memories:
+            fits &= fixed_II + depth * in_flight_II <= capacity_S[stage]
         cost_SII[stage][fits] = problem.more_time_S[stage] + np.maximum(time_II[fits], 0.0)
     return cost_SII
+
+
+def _runs(each_L: Floats) -> Floats:
+    """The sum over every run of items [first, end]."""
+    summed_I = np.concatenate([[0.0], np.cumsum(each_L)])
+    return np.asarray(summed_I[None, :] - summed_I[:, None])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -35,6 +35,21 @@ TITAN_MODELS = {
 """By the names of our catalog."""
 
 
+TOWER_FAMILIES = ("Qwen/Qwen3-VL-",)
+"""Whose towers Megatron-Bridge's providers hold on the first stage of the pipeline (megatron/bridge/models/qwen_vl)."""
+
+
+def towers_untrained(model: Architecture, task: str, tower: str = "towers") -> tuple[str, str] | None:
+    """Why Megatron-Bridge does not train the model's towers on the stages of its decoder, and what to do instead."""
+    if not model.name.startswith(TOWER_FAMILIES):
+        what = f"Megatron-Bridge has no {tower} of `{model.name}`"
+        return what, "it trains Qwen3-VL whole; write your own provider for other models"
+    if task != "pretrain":
+        what = f"Megatron-Bridge trains a model with {tower} on mock images here, and task `{task}` brings its own"
+        return what, "plan task `pretrain`, and load weights by `checkpoint.pretrained_checkpoint`"
+    return None
+
+
 def untrained(engine: str, model: Architecture, task: str) -> tuple[str, str] | None:
     """Why this engine does not train the model, and what to do instead; None where it does."""
     reasons = {"torchtitan": _beyond_titan, "megatron-lm": _beyond_gpt, "megatron-bridge": _beyond_bridge}

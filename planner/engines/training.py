@@ -6,14 +6,17 @@
   by `alltoall`, or by the `flex` dispatcher with DeepEP or, in racks of 72, HybridEP (moe_flex_dispatcher_backend).
   Megatron-LM has Muon, with states by whole layers on data-parallel ranks (`dist_muon`).
 - `torchtitan` (0.3, torchtitan/config/configs.py, torchtitan/distributed/fsdp.py): FSDP2 beside the schedules of
-  torch.distributed.pipelining; ZeRO 2 keeps gathered weights until the step ends.
+  torch.distributed.pipelining; ZeRO 2 keeps gathered weights until the step ends. Its DeepSeek-V3 of 671B has no MTP
+  heads (torchtitan/models/deepseek_v3, `num_mtp_layers`), nor have models of Hugging Face that NeMo AutoModel trains.
 - `deepspeed` (0.19, deepspeed/runtime/config.py): ZeRO 0 to 3; its pipelines and experts are classes of the program, so
   that no configuration states them, and its tensor parallelism works with ZeRO 2 at most.
 - `nemo-automodel` (0.3, nemo_automodel/components/distributed/config.py): FSDP2 of models of Hugging Face, which it
   fine-tunes; its pipelines and experts on several ranks are left out here.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Literal, get_args
 
 from planner.errors import PlannerError, require_known
@@ -50,6 +53,7 @@ class TrainingEngine:
     dispatchers: tuple[Dispatcher, ...] = ("alltoall",)  # the first is its default
     offloads: tuple[str, ...] = ("optimizer", "activations")
     degrees_by_document: bool = False  # context-parallel ranks of each document by its length
+    mtp: bool = True  # trains heads of the model that predict further tokens, which it leaves out otherwise
     towers: bool = False  # trains models with towers in front of the decoder
     most_pp: int | None = None
     most_ep: int | None = None
@@ -61,6 +65,7 @@ class TrainingEngine:
     again_by_operator: bool = False  # its selective recomputation is a policy of operators, and names no modules
     graphs: bool = False  # captures layers as CUDA graphs
     drops: bool = False  # tokens beyond an expert's capacity
+    ramps: bool = False  # grows the batch
     packs: bool = False  # documents into sequences, each attending to itself
     in_network: bool = False  # asks switches to reduce (SHARP)
     strict_overlaps: bool = False  # asserts against overlap that does not go with schedule, recomputation or sharding
@@ -101,6 +106,7 @@ _MEGATRON_LM = TrainingEngine(
     optimizers=("adamw", "sgd", "muon"),
     graphs=True,
     drops=True,
+    ramps=True,
     packs=True,
     in_network=True,
     strict_overlaps=True,
@@ -128,6 +134,7 @@ _TORCHTITAN = TrainingEngine(
     optimizers=("adamw",),
     always_overlaps=("grad_reduce", "param_gather", "p2p"),
     offloads=("optimizer",),
+    mtp=False,
     splits_experts=False,
     whole_context_shards=True,
     some_layers_again=False,
@@ -167,6 +174,7 @@ _NEMO_AUTOMODEL = TrainingEngine(
     optimizers=("adamw",),
     always_overlaps=("grad_reduce", "p2p"),
     offloads=("optimizer",),
+    mtp=False,
     most_pp=1,
     most_ep=1,
     splits_experts=False,
@@ -179,6 +187,20 @@ TRAINING_ENGINES: dict[str, TrainingEngine] = {
     engine.name: engine for engine in (_MEGATRON_LM, _MEGATRON_BRIDGE, _TORCHTITAN, _DEEPSPEED, _NEMO_AUTOMODEL)
 }
 assert tuple(TRAINING_ENGINES) == get_args(TrainingEngineName)
+
+
+def uneven_ramp(batches: Sequence[int], samples: Sequence[int]) -> tuple[str, str] | None:
+    """Why no engine grows its batch so, `batches` with the last and the samples of each before it, and what would do.
+
+    Megatron takes an increment, and equally many samples for each (megatron/core/num_microbatches_calculator.py).
+    """
+    increments = sorted({later - earlier for earlier, later in pairwise(batches)})
+    if len(increments) > 1:
+        return f"the batch grows by {increments[0]} and {increments[1]}", "let it grow by one increment"
+    if max(samples) - min(samples) > 1:  # rounded samples of equal tokens
+        what = f"batches last for {min(samples)} and for {max(samples)} samples"
+        return what, "give every batch of `batch_ramp` equally many tokens"
+    return None
 
 
 def training_engine(name: str, version: str | None = None, *, where: str = "engine") -> TrainingEngine:

@@ -103,7 +103,7 @@ def _build(row: Mapping[str, str]) -> TrainingRow:
     dp = int(float(row.get("dp") or max(num_gpus // (tp * pp * cp), 1)))
     arch = architecture_of_row(row)
     if "w/o MTP" in (row.get("note") or ""):
-        arch = replace(arch, mtp_layers=())
+        arch = arch.without_mtp()
     framework = framework_of_row(row)
     arch = windowed(arch, window_tokens(row, framework))
     schedule = schedule_of_row(row)

@@ -118,8 +118,9 @@ class Plan:
         from planner.check.sound import require_sound
         from planner.documents.folders import write_folder
         from planner.emit.registry import emit
+        from planner.problem.located import located
 
-        files = emit(self.envelope, self.decision, target, options=options)
+        files = emit(located(self.envelope, self._at_hand()), self.decision, target, options=options)
         require_sound(self.envelope, self.decision, self.folder, self._at_hand())
         if directory is not None:
             write_folder(files, directory)
@@ -135,11 +136,13 @@ class Plan:
         seed: int = 0,
     ) -> "PlanSimulation":
         """A serving plan on the requests of a trace, or of its own workloads; every step of every engine."""
+        from planner.problem.located import located
         from planner.simulate.plans.setting import Policies
         from planner.simulate.plans.simulation import Traffic, simulate_plan
 
+        plan = located(self.envelope, self._at_hand())
         load = Traffic(None if trace is None else str(trace), first, rate_per_s, warm_up=warm_up)
-        return simulate_plan(self.envelope, self.decision, load, Policies(), seed=seed, profiles=self.profiles)
+        return simulate_plan(plan, self.decision, load, Policies(), seed=seed, profiles=self.profiles)
 
     def report(self, path: str | Path | None = None) -> str:
         """One self-contained page of HTML: decision, limits, map, time and proof; written where a path is given."""

@@ -16,7 +16,7 @@ from planner.documents.files import digest
 from planner.errors import PlannerError
 from planner.hardware.profiles.installed import unasked_profiles
 from planner.problem.resolve import Resolved, resolve, resolve_model
-from planner.problem.schema import Problem, TraceLengths
+from planner.problem.schema import ModelSpec, Problem, TraceLengths
 from planner.schema.base import Spec, Where
 
 if TYPE_CHECKING:
@@ -74,13 +74,28 @@ def recorded_options(problem: Problem | None, options: type[Options]) -> Options
 
 
 def recorded_model(problem: Problem, key: str | None) -> "Architecture | None":
-    """The catalog's model under `key`; None for one that came from a config.json, or that the catalog does not know."""
-    if key not in problem.models or problem.models[key].name is None:
+    """The model under `key`; None for one that the catalog does not know, or whose config.json is not located."""
+    if key not in problem.models:
         return None
     try:
-        return resolve_model(problem, key, INPUTS, Path())
+        return required_model(problem, key)
     except PlannerError:
         return None
+
+
+def required_model(problem: Problem, key: str) -> "Architecture":
+    """The model under `key`, of the catalog or of a config.json that `planner.problem.located` has named the place of.
+
+    Raises NotAtHand where nothing has, PlannerError for a model that the catalog does not know.
+    """
+    if not is_located(problem.models[key]):
+        raise _no_config(key)
+    return resolve_model(problem, key, INPUTS, Path())
+
+
+def is_located(spec: ModelSpec) -> bool:
+    """Whether the model is known: by a name of the catalog, or by where its config.json lies."""
+    return spec.config is None or Path(spec.config).is_absolute()
 
 
 def media_by_workload(problem: Problem) -> "tuple[Media | None, ...]":
@@ -90,7 +105,7 @@ def media_by_workload(problem: Problem) -> "tuple[Media | None, ...]":
     from planner.problem.encoded import media_of
 
     return tuple(
-        media_of(workload, resolve_model(problem, problem.model_of(workload), INPUTS, Path()), math.inf, INPUTS, index)
+        media_of(workload, required_model(problem, problem.model_of(workload)), math.inf, INPUTS, index)
         for index, workload in enumerate(problem.workloads)
     )
 
@@ -118,7 +133,7 @@ def resolved_again(
         raise PlannerError("is no valid problem", where="inputs", hint="restore what the plan was made for")
     named = {name: str(value) for name in options.paths if (value := problem.options.get(name))}
     paths = {name: str(hand.file(value, f"inputs.options.{name}")) for name, value in named.items()}
-    own = {key: str(_config(problem, key, models, hand)) for key, spec in problem.models.items() if spec.config}
+    own = {key: str(config_at_hand(problem, key, models, hand)) for key, spec in problem.models.items() if spec.config}
     configs = {key: problem.models[key].model_copy(update={"config": path}) for key, path in own.items()}
     located = problem.model_copy(
         update={
@@ -154,8 +169,8 @@ def _costs(problem: Problem, hand: AtHand, tables: Collection[str]) -> dict[str,
     return {"profiles": profiles, "calibration": hand.calibration}
 
 
-def _config(problem: Problem, key: str, models: Mapping[str, str], hand: AtHand) -> Path:
-    """The configuration file of a model, by its digest."""
+def config_at_hand(problem: Problem, key: str, models: Mapping[str, str], hand: AtHand) -> Path:
+    """The configuration file of a model, by its digest, of `models`; raises NotAtHand."""
     from planner.models.library import model_facts
 
     for path in (path for folder in hand.folders for path in _configs_in(folder)):
@@ -166,8 +181,12 @@ def _config(problem: Problem, key: str, models: Mapping[str, str], hand: AtHand)
             continue
         if digest(model_facts(model)) == models.get(key):
             return path
+    raise _no_config(key)
+
+
+def _no_config(key: str) -> NotAtHand:
     hint = "name the folder of its config.json: `--inputs FOLDER`"
-    raise NotAtHand(f"the config.json of model `{key}` is not at hand", where=f"inputs.models.{key}", hint=hint)
+    return NotAtHand(f"the config.json of model `{key}` is not at hand", where=f"inputs.models.{key}", hint=hint)
 
 
 def _configs_in(folder: Path) -> Iterator[Path]:

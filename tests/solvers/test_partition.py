@@ -1,6 +1,7 @@
 """Contiguous partition with memory: against every cut, against the integer program, and what must always hold."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from partition_oracle import Stage, cuts, least_slowest, partition_model, stage_
 
 from planner.errors import PlannerError
 from planner.solvers.backends.solve import solve
-from planner.solvers.partition import Partition, PartitionProblem, partition, stage_times
+from planner.solvers.partition import Partition, PartitionProblem, SecondMemory, partition, stage_times
 from planner.solvers.result import Status
 
 
@@ -69,6 +70,30 @@ def test_the_slowest_stage_is_that_of_the_best_of_all_cuts_and_options(problem: 
         assert _fits(problem, result.solution)
         assert sum(result.solution.counts) == problem.num_items
         assert stage_times(problem, result.solution).max() == pytest.approx(result.objective)
+
+
+@settings(max_examples=80, deadline=None)
+@given(_problems(), st.data())
+def test_a_second_memory_binds_like_the_first(problem: PartitionProblem, data: st.DataObject) -> None:
+    """The best of all cuts that keep to both, by their definitions."""
+
+    def drawn(high: int, size: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+        return np.array(data.draw(st.lists(st.integers(0, high), min_size=size, max_size=size)), dtype=np.float64)
+
+    items, stages = problem.num_items, problem.num_stages
+    second = SecondMemory(drawn(4, items), drawn(4, items), drawn(30, stages))
+    alone = replace(problem, time_OL=problem.time_OL[:1], in_flight_OL=problem.in_flight_OL[:1], second=second)
+    result, legal = partition(alone), dict[tuple[int, ...], float]()
+    for counts in (each for each in product(range(items + 1), repeat=stages) if sum(each) == items):
+        stage_L = np.repeat(np.arange(stages), counts)
+        used_S = np.bincount(stage_L, second.fixed_L, stages) + alone.depth_S * np.bincount(
+            stage_L, second.in_flight_L, stages
+        )
+        cut = Partition(counts, (0,) * items)
+        if _fits(alone, cut) and (used_S <= second.capacity_S + 1e-9).all():
+            legal[counts] = float(stage_times(alone, cut).max())
+    assert result.objective == (pytest.approx(min(legal.values())) if legal else None)
+    assert result.solution is None or result.solution.counts in legal
 
 
 @pytest.mark.parametrize("seed", range(4))

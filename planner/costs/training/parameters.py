@@ -223,8 +223,11 @@ def adapted_per_rank(arch: Architecture) -> float:
 
 
 def lora_state_bytes(config: TrainingConfig, parameters: Parameters) -> StateBytes:
-    """Weights, gradients and optimizer state of the adapters; none without LoRA."""
+    """Weights, gradients and optimizer state of the adapters that the device holds; none without LoRA."""
     if config.task != "lora":
         return StateBytes(0.0, 0.0, 0.0)
-    count = lora_parameters(config, parameters).total
-    return StateBytes(count * config.framework.parameter_bytes, count * config.framework.gradient_bytes, 12.0 * count)
+    count, framework = lora_parameters(config, parameters).total, config.framework
+    if lie_on_host(config):
+        return StateBytes(0.0 if config.zero_stage == 3 else count * WORKING_BYTES, 0.0, 0.0)
+    master = 0.0 if "optimizer" in config.offload else MASTER_BYTES
+    return StateBytes(count * framework.parameter_bytes, count * framework.gradient_bytes, count * master)

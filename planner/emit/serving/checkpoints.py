@@ -1,5 +1,6 @@
 """Checkpoint flags of a serving engine: the published model name, and quantisation where needed."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from planner.errors import PlannerError
@@ -13,6 +14,16 @@ _FAMILIES = {"fp8_block": "fp8", "fp16": "bf16", "fp32": "bf16"}
 """Formats that count as one: scales are the checkpoint's matter, and plain floats are converted by every engine."""
 
 
+def written_name(model: ModelSpec) -> str:
+    """The model's name as the problem has it; that of its folder where it came from a config.json."""
+    from planner.models.library import name_of_config
+
+    if model.name is not None:
+        return model.name
+    located = Path(str(model.config))
+    return name_of_config(located) if located.is_absolute() else str(model.config)
+
+
 def published_name(model: ModelSpec) -> str:
     """The name that engines download by: as written, the organisation added where the catalog knows it.
 
@@ -20,7 +31,7 @@ def published_name(model: ModelSpec) -> str:
     """
     from planner.models.library import list_models
 
-    name = str(model.name or model.config)
+    name = written_name(model)
     if "/" in name:
         return name
     entries = list_models()
@@ -48,7 +59,7 @@ def load_quantisation(model: ModelSpec, methods: dict[str, str], engine: str, wh
         return methods[model.weights]
     able = ", ".join(f"`{name}`" for name in methods)
     raise PlannerError(
-        f"{engine} cannot turn the checkpoint `{model.name or model.config}` into {model.weights} while loading it",
+        f"{engine} cannot turn the checkpoint `{written_name(model)}` into {model.weights} while loading it",
         where=where,
         hint=f"name a checkpoint published in {model.weights}"
         + (f"; of bf16 ones {engine} makes {able}" if able else ""),

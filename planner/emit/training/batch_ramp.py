@@ -1,10 +1,10 @@
 """Batch-size ramp-up as launchers take it: equal increments, each for equally many samples."""
 
-from itertools import pairwise
 from math import ceil
 
 from planner.emit.refusals import refuse
 from planner.emit.training.job import LaunchJob
+from planner.engines.training import uneven_ramp
 
 
 def steps(job: LaunchJob) -> int | None:
@@ -27,8 +27,8 @@ def samples(job: LaunchJob) -> int | None:
 def rampup(job: LaunchJob) -> tuple[int, int, int] | None:
     """First batch, increment and samples until the last batch is reached; None where the batch does not grow.
 
-    Raises PlannerError for growth that Megatron cannot express: it has one schedule for all batches, and every
-    increment takes an equal share of the samples (megatron/core/num_microbatches_calculator.py).
+    Raises PlannerError for growth that Megatron cannot express: it has one schedule for all batches, and they grow
+    evenly (`uneven_ramp`).
     """
     stages, options = job.decision.planned_batches, job.options
     if not stages:
@@ -41,18 +41,10 @@ def rampup(job: LaunchJob) -> tuple[int, int, int] | None:
             where,
             f"write `search: {{schedule: {job.decision.schedule}}}`, or batches that it runs",
         )
-    increments = {later - earlier for earlier, later in pairwise(batches)}
-    if len(increments) > 1:
-        some = " and ".join(map(str, sorted(increments)[:2]))
-        raise refuse(f"the batch grows by {some}", where, "let it grow by one increment")
-    each = {round(stage.tokens / options.sequence_tokens) for stage in stages}
-    if max(each) - min(each) > 1:  # rounded samples of equal tokens
-        raise refuse(
-            f"batches last for {min(each)} and for {max(each)} samples",
-            where,
-            "give every batch of `batch_ramp` equally many tokens",
-        )
-    return batches[0], increments.pop(), round(sum(stage.tokens for stage in stages) / options.sequence_tokens)
+    uneven = uneven_ramp(batches, [round(stage.tokens / options.sequence_tokens) for stage in stages])
+    if uneven is not None:
+        raise refuse(uneven[0], where, uneven[1])
+    return batches[0], batches[1] - batches[0], round(sum(stage.tokens for stage in stages) / options.sequence_tokens)
 
 
 def require_constant(job: LaunchJob, launcher: str) -> None:

@@ -20,7 +20,7 @@ from planner.kinds.train.proof.reprice import repriced
 from planner.models.architecture import Architecture
 from planner.plan.placement import devices, require_countable
 from planner.plan.schema import Axis, Block, Decision, Envelope, Parallelism, Role
-from planner.problem.recorded import recorded_model, recorded_options
+from planner.problem.recorded import recorded_options, required_model
 from planner.reliability.lost_nodes import pools_of
 from planner.reliability.rack_nodes import nodes_on_racks
 
@@ -238,13 +238,7 @@ def read_job(envelope: Envelope, decision: Decision) -> LaunchJob:
             where="inputs.options.code",
             hint="leave `code` out of the problem and solve it again",
         )
-    model = recorded_model(cluster.problem, role.model)
-    if model is None:
-        raise PlannerError(
-            f"the catalog does not know the model of role `{role.name}`",
-            where="inputs.models",
-            hint="name a model of `planner models list`",
-        )
+    model = required_model(cluster.problem, role.model or next(iter(cluster.problem.models)))
     blocks = [block for member in decision.roles for block in decision.placement if block.role == member.name]
     require_countable(blocks)
     apart = [module.block for module in decision.modules if module.block is not None]

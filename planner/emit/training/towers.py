@@ -9,8 +9,8 @@ import json
 from planner.emit.refusals import refuse
 from planner.emit.training.job import LaunchJob
 from planner.emit.training.megatron_model import Fields
+from planner.engines.trained_models import towers_untrained
 
-FAMILIES = ("Qwen/Qwen3-VL-",)
 DATA_OF_TOWERS = "from megatron.bridge.data.vlm_datasets.mock_provider import MockVLMConversationProvider"
 _MOCK = """    config.dataset = MockVLMConversationProvider(
         seq_length={tokens}, hf_processor_path=MODEL, image_size={size}, num_images={images}, pad_to_max_length=True
@@ -21,18 +21,9 @@ _MOCK = """    config.dataset = MockVLMConversationProvider(
 def require_towers(job: LaunchJob) -> None:
     """Raises PlannerError for modules that Megatron-Bridge does not train on the stages of the language model."""
     for module in job.decision.modules:
-        if not job.model.name.startswith(FAMILIES):
-            raise refuse(
-                f"Megatron-Bridge has no {module.name} of `{job.model.name}`",
-                "modules",
-                "it trains Qwen3-VL whole; write your own provider for other models",
-            )
-    if job.decision.modules and job.options.task != "pretrain":
-        raise refuse(
-            f"task `{job.options.task}` of a model with a tower on mock images",
-            "modules",
-            "plan task `pretrain`, and load weights by `checkpoint.pretrained_checkpoint`",
-        )
+        beyond = towers_untrained(job.model, job.options.task, module.name)
+        if beyond is not None:
+            raise refuse(beyond[0], "modules", beyond[1])
 
 
 def frozen_fields(job: LaunchJob) -> Fields:

@@ -4,13 +4,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from planner.costs.training.config import FRAMEWORKS, MEGATRON, Framework, machine_of
-from planner.engines.trained_models import untrained
+from planner.engines.trained_models import towers_untrained, untrained
 from planner.engines.training import (
     DEEPEP_RANKS,
     TRAINING_ENGINES,
     Dispatcher,
     TrainingEngine,
     training_engine,
+    uneven_ramp,
     usual_engine,
 )
 from planner.errors import PlannerError, did_you_mean
@@ -51,10 +52,12 @@ def engine_of(resolved: Resolved, options: TrainOptions) -> TrainingEngine:
             hint="leave `code` out, or `engine`: then it is priced, and not emitted",
         )
     for key, model in resolved.models.items():
-        beyond = untrained(engine.name, model, options.task)
-        if beyond is not None and not options.samples:
+        beyond = untrained(engine.name, model, options.task) if not options.samples else None
+        if options.samples and engine.towers and "colocated" in options.search.modules:
+            beyond = towers_untrained(model, options.task)
+        if beyond is not None:
             raise PlannerError(beyond[0], where=where(("models", key)), hint=beyond[1])
-    for applies, what, place, hint in _beyond(engine, options):
+    for applies, what, place, hint in (*_beyond(engine, options), *_unlaunched(engine, options)):
         if applies:
             raise PlannerError(f"{engine.name} {engine.release} {what}", where=where(("options", place)), hint=hint)
     for path, asked, able in _asked(engine, options):
@@ -119,6 +122,31 @@ def _beyond(engine: TrainingEngine, options: TrainOptions) -> Iterator[tuple[boo
     yield bool(options.samples) and not engine.towers, "trains no towers", "samples", "name `megatron-bridge`"
     unable = options.in_network_reduction and not engine.in_network
     yield unable, "has no switch for reductions in the network", "in_network_reduction", able
+
+
+def _unlaunched(engine: TrainingEngine, options: TrainOptions) -> Iterator[tuple[bool, str, str, str]]:
+    """The same of plans that no engine, or this one, is told by its settings."""
+    alone = "leave it out, or `engine`: then it is priced, and not emitted"
+    search, ramp = options.search, options.batch_ramp
+    yield search.layerwise, "gives all layers one strategy", "search", alone
+    replicas = search.pools == ("replicas",)
+    yield replicas, "gives the replicas of all pools equally many micro-batches", "search", alone
+    generated = any(sample.generated for sample in options.samples)
+    yield generated, "trains no generator", "samples", alone
+    interleaved = search.modules == ("apart",) and 1 not in (search.vpp or (1,))
+    yield interleaved, "interleaves no stages beside towers on GPUs of their own", "search", "write `vpp: 1`"
+    yield bool(ramp) and not engine.ramps, "has one batch for the whole run", "batch_ramp", "name `megatron-lm`"
+    if ramp:
+        batches = [*(stage.global_batch for stage in ramp), options.global_batch]
+        uneven = uneven_ramp(batches, [round(stage.tokens / options.sequence_tokens) for stage in ramp])
+        if uneven is not None:
+            yield True, f"grows its batch evenly, and {uneven[0]}", "batch_ramp", uneven[1]
+
+
+def launched(options: TrainOptions) -> TrainOptions:
+    """The options with what of the search named engines launch: no replicas with unequal numbers of micro-batches."""
+    pools = tuple(use for use in options.search.pools if use != "replicas")
+    return options.model_copy(update={"search": options.search.model_copy(update={"pools": pools})})
 
 
 def dispatcher_of(engine: TrainingEngine, pool: Pool, options: TrainOptions) -> Dispatcher:

@@ -22,6 +22,7 @@ from planner.kinds.train.engine import (
     dispatcher_of,
     engine_of,
     is_named,
+    launched,
     require_dispatcher,
     require_expert_groups,
 )
@@ -166,6 +167,7 @@ def jobs_of(resolved: Resolved) -> tuple[TrainJob, ...]:
         )
     (key,) = resolved.models
     engine = engine_of(resolved, options)
+    options = launched(options) if is_named(problem) else options
     options = _narrowed(_consistent(options, resolved.models[key], where))
     asked = _of_one_pool(options)
     if asked and len(resolved.pools) > 1 and options.search.pools != ("one",):
@@ -273,8 +275,9 @@ def _job(
         code = summing_in(code, options.reduce_gradients)
     sequence_parallel = options.search.sequence_parallel or (code.sequence_parallel,)
     store = open_store(profile_paths(problem.costs.profiles))
-    arch = windowed(resolved.models[key], options.window_tokens)
-    if options.window_tokens is not None and arch == resolved.models[key]:
+    model = resolved.models[key] if engine.mtp else resolved.models[key].without_mtp()
+    arch = windowed(model, options.window_tokens)
+    if options.window_tokens is not None and arch == model:
         raise PlannerError(
             f"a window of {options.window_tokens} tokens changes nothing in `{arch.name}`",
             where=resolved.where(("options", "window_tokens")),

@@ -6,7 +6,6 @@ flight. Ranks that share experts make their steps together.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from planner.costs.rates.calibration import Calibration, load_calibration
 from planner.costs.rates.pricer import profile_paths
@@ -15,8 +14,8 @@ from planner.errors import PlannerError
 from planner.models.architecture import Architecture
 from planner.plan.schema import Decision, Envelope
 from planner.plan.sides import ffn_roles, without_ffn
-from planner.problem.recorded import INPUTS, recorded_problem, tables_at_hand
-from planner.problem.resolve import resolve_model, resolve_pool
+from planner.problem.recorded import INPUTS, recorded_problem, required_model, tables_at_hand
+from planner.problem.resolve import resolve_pool
 from planner.problem.schema import Problem
 from planner.problem.speculation import SpeculationSpec
 from planner.simulate.fleet.instances import Fleet, Instance, MemoryTier, RequestPath
@@ -160,7 +159,7 @@ def _settings(
         own = requests
         if requests.workload is not None and len(models) > 1:
             own = requests.of_workloads([index for index, name in enumerate(_models(problem)) if name == model])
-        arch = resolve_model(problem, model, INPUTS, Path())
+        arch = required_model(problem, model)
         drafter = _drafter(problem, arch)
         settings[model] = FleetSetting(problem, arch, pools, calibration, paths, own, policies, crossing, drafter)
     return settings
@@ -170,7 +169,7 @@ def _drafter(problem: Problem, arch: Architecture) -> Drafter | None:
     """What drafts for a model, as the problem of the plan says."""
     spec = SpeculationSpec.of(problem)
     named = () if spec is None or spec.model is None or spec.model not in problem.models else (spec.model,)
-    models = {name: resolve_model(problem, name, INPUTS, Path()) for name in named}
+    models = {name: required_model(problem, name) for name in named}
     return drafter_of(spec, arch, models, "options.speculation")
 
 

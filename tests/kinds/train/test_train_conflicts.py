@@ -93,6 +93,8 @@ def test_host_memory_that_is_short_is_named_and_plans_state_what_they_take_of_it
     conflict = _conflict(data[0])
     assert conflict["host memory of a GPU for training = 64.0 GB"] == "about 141 GB"
     assert conflict["gpus = 8"] == "32 GPUs"
+    blocked = {**data[0], "options": {**data[0]["options"], "search": {**search, "offload": []}}}
+    assert _conflict(blocked)["no offload"] == "offload: [optimizer], with about 141 GB of host memory a GPU"
     plan = solve(data[1])
     (hosts,) = TrainDecision.model_validate(plan.decision).host_memory
     assert hosts.role == "job"

@@ -1,13 +1,17 @@
 """Layers dealt to ranks and stages: the slowest rank as fast as can be, nothing lost, ends relieved."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from train_problems import every_candidate, job, problem
 
 from planner.costs.training.flops import model_flop_per_token
+from planner.costs.training.optimizers.host import HELD_SHARE
+from planner.kinds.train.evaluation.evaluate import evaluate, fits, lay_out
 from planner.kinds.train.evaluation.layout import (
     LayoutProblem,
     cut_layers,
@@ -15,7 +19,9 @@ from planner.kinds.train.evaluation.layout import (
     least_layers,
     spread_over_stages,
 )
+from planner.kinds.train.space.tables import CostTable
 from planner.models.library import find_model
+from planner.solvers.partition import SecondMemory
 from planner.solvers.schedules.pipeline import stages_of_ranks
 
 
@@ -29,9 +35,9 @@ def test_dealt_layers_make_the_slowest_rank_as_fast_as_any_deal_does(
 
     more, room, depth = drawn(3), drawn(20), drawn(3)
     each = np.array(data.draw(st.lists(st.integers(1, 3), min_size=ranks, max_size=ranks)), dtype=np.float64)
-    load = LayoutProblem(
-        np.repeat(each[:, None], layers, axis=1), np.full(layers, 1.0), np.full(layers, 1.0), more, room, depth
-    )
+    one_L, host_room = np.ones(layers), drawn(20) if data.draw(st.booleans()) else np.full(ranks, np.inf)
+    host = SecondMemory(one_L, 2.0 * one_L, host_room)
+    load = LayoutProblem(np.repeat(each[:, None], layers, axis=1), one_L, one_L, more, room, depth, host)
     least = tuple(data.draw(st.lists(st.integers(0, 1), min_size=ranks, max_size=ranks)))
     dealt = deal_layers(load, least)
     legal = [
@@ -40,6 +46,7 @@ def test_dealt_layers_make_the_slowest_rank_as_fast_as_any_deal_does(
         if sum(counts) == layers
         and all(count >= low for count, low in zip(counts, least, strict=True))
         and all(count * (1 + d) <= r + 1e-9 for count, d, r in zip(counts, depth, room, strict=True))
+        and all(count * (2 + d) <= r + 1e-9 for count, d, r in zip(counts, depth, host_room, strict=True))
     ]
 
     def slowest(counts: tuple[int, ...]) -> float:
@@ -49,6 +56,24 @@ def test_dealt_layers_make_the_slowest_rank_as_fast_as_any_deal_does(
     if dealt is not None:
         assert dealt in legal
         assert slowest(dealt) == pytest.approx(min(map(slowest, legal)))
+
+
+@pytest.mark.parametrize("moved", [("optimizer",), ("optimizer", "activations")])
+def test_hosts_with_little_room_get_another_layout_where_one_fits(moved: tuple[str, ...]) -> None:
+    """The fastest of all cuts whose hosts and devices have room, where the fastest of all overfills a host."""
+    search = {"tp": 2, "pp": 2, "cp": 1, "micro_batch": 1, "zero_stage": 1, "schedule": "1f1b", "recompute": "none"}
+    plain = job(problem(nodes=1, search={**search, "offload": moved}, memory_utilisation=0.5))
+    wide = next(each for each in every_candidate(plain) if each.offload == frozenset(moved))
+    fastest = lay_out(wide)
+    assert fastest is not None
+    need = float(evaluate(wide, fastest).memory.host_R.max())
+    node = replace(plain.machine.node, host_memory_bytes=0.99 * need * 8 / HELD_SHARE)
+    less = replace(plain, machine=replace(plain.machine, node=node))
+    tight = replace(wide, table=CostTable(less, wide.table.shape))
+    cuts = [(first, less.arch.num_layers - first) for first in range(1, less.arch.num_layers)]
+    able = {counts: each.step_s for counts in cuts if fits(each := evaluate(tight, counts))}
+    assert fastest not in able
+    assert lay_out(tight) == min(able, key=lambda counts: able[counts])
 
 
 @pytest.mark.parametrize(("schedule", "ranks", "chunks"), [("interleaved", 4, 3), ("zb_v", 4, 2), ("dualpipe", 4, 1)])

@@ -77,6 +77,15 @@ SPLITS = {
         nodes=1,
         search={"cp": 1, "tp": [1, 2], "pp": [1, 2], "dp": [1, 2], "micro_batch": 1, "vpp": 1, "zero_stage": [0, 1]},
     ),
+    "moved to hosts": small(
+        IMAGES,
+        nodes=1,
+        memory_utilisation=0.3,
+        search={
+            **{"cp": 1, "tp": 1, "pp": [1, 2], "dp": [2, 4], "micro_batch": 1, "vpp": 1, "zero_stage": 1},
+            **{"recompute": ["none", "full"], "offload": ["optimizer", "activations"]},
+        },
+    ),
     "two of them": small(
         [{"share": 1, "images": [{"width": 224, "height": 224}], "generated": [{"width": 64, "height": 64}]}],
         "DistTrain/MLLM-72B",
@@ -90,6 +99,8 @@ SPLITS = {
 def test_the_best_split_is_the_best_of_every_plan_of_the_language_model_with_every_share(case: str) -> None:
     own = apart_of(job(SPLITS[case]))
     result = ApartSearch(own, Limits()).run()
+    assert result.best is not None
+    assert bool(result.best.choice.offload) == (case == "moved to hosts")
     best = min((split_s(plan, own) for plan in every_plan(own)), default=float("inf"))
     assert best < float("inf")
     assert result.value == pytest.approx(best, rel=1e-9)

@@ -16,18 +16,29 @@ from planner.costs.training.config import AHEAD, FRAMEWORKS, Loading, TrainingCo
 from planner.costs.training.memory import memory
 from planner.costs.training.optimizers.host import MOVED_BYTES
 from planner.costs.training.optimizers.muon import newton_schulz_flop
-from planner.costs.training.parameters import Parameters, rank_parameters, state_bytes
+from planner.costs.training.parameters import (
+    Parameters,
+    host_state_bytes,
+    lora_parameters,
+    lora_state_bytes,
+    rank_parameters,
+    state_bytes,
+)
 from planner.costs.training.rates import default_rates
 from planner.costs.training.step import data_parallel, step_time
 from planner.costs.training.volumes import data_parallel_volume
 from planner.emit.registry import emit
 from planner.errors import PlannerError
 from planner.hardware.library import find_node
+from planner.kinds.train.check import check as check_rules
 from planner.kinds.train.decision import TrainDecision
+from planner.kinds.train.plan.decode import decode
+from planner.kinds.train.search.one_pool import OnePoolSearch
 from planner.kinds.train.space.space import ShardShape
 from planner.kinds.train.space.tables import CostTable
 from planner.models.library import find_model
 from planner.plan.schema import Envelope
+from planner.progress import Limits
 
 LLAMA, MOE = "meta-llama/Llama-3.1-8B", "Qwen/Qwen3-30B-A3B"
 FIXED: dict[str, Any] = {"tp": 1, "pp": 1, "cp": 1, "micro_batch": 1, "zero_stage": 1}
@@ -150,6 +161,32 @@ def test_what_fsdp2_keeps_on_the_host_takes_no_memory_of_the_device() -> None:
     held = Parameters(1.6e9, 0.0)
     states = [state_bytes(_sharded(zero_stage=stage, offload=frozenset({"optimizer"})), held) for stage in (2, 3)]
     assert [state.total_bytes for state in states] == [3.2e9, 0.0]
+
+
+def test_states_of_adapters_lie_on_the_host_or_on_the_device() -> None:
+    """12 bytes of an element that learns; with whole shards on the host its weight and its gradient too."""
+    held, moved = Parameters(1.6e9, 0.0), frozenset({"optimizer"})
+    for config, left in ((_config(task="lora"), 6.0), (_sharded(task="lora"), 0.0)):
+        count = lora_parameters(config, held).total
+        device, host = (lora_state_bytes(replace(config, offload=each), held) for each in (frozenset(), moved))
+        assert device.optimizer_bytes == pytest.approx(12.0 * count)
+        assert host.total_bytes == pytest.approx(left * count)
+        assert host_state_bytes(replace(config, offload=moved), held) > host_state_bytes(config, held) == 0.0
+
+
+def test_hosts_of_which_nobody_says_what_memory_they_have_are_remarked() -> None:
+    search = {**FIXED, "offload": ["optimizer"], "zero_stage": 1}
+    known = job(problem(LLAMA, nodes=1, global_batch=8, memory_utilisation=0.65, search=search))
+    node = replace(known.machine.node, host_memory_bytes=0.0)
+    unknown = replace(known, machine=replace(known.machine, node=node))
+    told = "hosts of role `job` have room for what is offloaded: nobody says what memory they have"
+    for own, said in ((known, False), (unknown, True)):
+        plan = decode(own, OnePoolSearch(own, Limits()).run())
+        decision = TrainDecision.model_validate(plan.decision)
+        assert decision.offload == ("optimizer",)
+        assert (told in plan.assumptions) is said
+        (finding,) = (row for row in check_rules(plan, decision) if row.rule == "train.host_memory")
+        assert finding.skipped is said
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 Shape suffixes: S stage, R rank of the pipeline, K kind of layer, L layer.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -29,6 +30,7 @@ from planner.kinds.train.evaluation.pipes import Pipe, pipe_of
 from planner.kinds.train.figures import ROUNDING
 from planner.kinds.train.job import TrainJob
 from planner.kinds.train.space.tables import CostTable, RecomputeMode, Sharing
+from planner.solvers.partition import SecondMemory
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,11 +261,37 @@ def layout_problem(choice: PlanChoice) -> LayoutProblem:
     room_U = room_of(choice) - working_by(np.arange(len(pipe.units)) == pipe.last, work_of(choice))
     room_U[0] -= pipe.depth_U[0] * table.first.in_flight_bytes
     room_U[pipe.last] -= pipe.depth_U[pipe.last] * table.last.in_flight_bytes
-    if choice.full_layers and "activations" not in choice.offload:
-        saved = np.array([kept.total_bytes - kept.input_bytes for kept in table.activations]).min()
-        room_U = room_U + choice.full_layers * np.array([len(stages) for stages in pipe.units]) * pipe.depth_U * saved
+    if "activations" not in choice.offload:
+        room_U = room_U + _saved_by_whole_layers(choice)
     time_UL = np.broadcast_to(time_K[kind_L], (len(pipe.units), len(kind_L)))
-    return LayoutProblem(time_UL, in_flight_K[kind_L], state_K[kind_L], more_U, room_U, pipe.depth_U)
+    host = _host_of_layers(choice)
+    return LayoutProblem(time_UL, in_flight_K[kind_L], state_K[kind_L], more_U, room_U, pipe.depth_U, host)
+
+
+def _saved_by_whole_layers(choice: PlanChoice) -> Floats:
+    """Bytes in flight of each unit that its layers which are computed again whole save, those of the least kind."""
+    saved = min(kept.total_bytes - kept.input_bytes for kept in choice.table.activations)
+    stages_U = np.array([len(stages) for stages in choice.pipe.units])
+    return np.asarray(choice.full_layers * stages_U * choice.pipe.depth_U * saved)
+
+
+def _host_of_layers(choice: PlanChoice) -> SecondMemory | None:
+    """What layers take of the memory of each unit's host, and the room for them that the ends of the model leave."""
+    table, job, pipe = choice.table, choice.table.job, choice.pipe
+    if not choice.offload or math.isinf(job.host_bytes):
+        return None
+    kind_L, share = np.array(job.kind_of_layer), choice.config.moved_share
+    room_U = np.full(len(pipe.units), job.host_bytes)
+    first, last, tied = (
+        float(choice.sharing.of("host_bytes", held_2))
+        for held_2 in (table.first.resident_2, table.last.resident_2, table.tied_2)
+    )
+    room_U[0] -= first
+    room_U[pipe.last] -= last - (tied if pipe.num_stages == 1 else 0.0)
+    room_U += share * _saved_by_whole_layers(choice)
+    state_K = choice.sharing.of("host_bytes", table.resident_K2)
+    moved_K = share * np.array(choice.mode.in_flight_bytes)
+    return SecondMemory(moved_K[kind_L], state_K[kind_L], room_U)
 
 
 def lay_out(choice: PlanChoice, load: LayoutProblem | None = None) -> Counts | None:

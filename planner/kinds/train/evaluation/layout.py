@@ -7,20 +7,20 @@ rank; each rank spreads its layers evenly over its stages. Shape suffixes: R ran
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.arrays import Floats
+from planner.arrays import Floats, Ints
 from planner.kinds.train.figures import ROUNDING
-from planner.solvers.partition import PartitionProblem, partition
+from planner.solvers.partition import PartitionProblem, SecondMemory, partition
 
 Counts = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayoutProblem:
-    """Time and bytes of layers and ranks that a layout has to spread; hosts judge a layout, and make none."""
+    """Time and bytes of layers and ranks that a layout has to spread."""
 
     time_RL: Floats  # seconds of a micro-batch in each layer on each rank
     in_flight_L: Floats  # bytes of a micro-batch in flight
@@ -28,11 +28,20 @@ class LayoutProblem:
     more_time_R: Floats  # ends of the model on each rank
     room_R: Floats  # bytes of each rank for its layers
     depth_R: Floats  # micro-batches in flight
+    host: SecondMemory | None = None  # of layers, where something is offloaded and the hosts' memory is known
 
     def room_of_everything(self) -> Floats:
         """Bytes [R] with which every rank could hold all layers."""
         all_bytes = float((self.state_L + self.depth_R.max() * self.in_flight_L).sum())
         return np.full(len(self.room_R), all_bytes)
+
+    def has_no_room(self) -> bool:
+        """Whether some rank has no room for what it holds beside layers."""
+        return bool((self.room_R < 0).any() or (self.host is not None and (self.host.capacity_S < 0).any()))
+
+    def without_limits(self) -> "LayoutProblem":
+        """The problem where every rank can hold all layers."""
+        return replace(self, room_R=self.room_of_everything(), host=None)
 
 
 def cut_layers(load: LayoutProblem, *, first_may_be_empty: bool = False) -> Counts | None:
@@ -41,7 +50,7 @@ def cut_layers(load: LayoutProblem, *, first_may_be_empty: bool = False) -> Coun
     least = np.ones(ranks, np.int64)
     if first_may_be_empty and ranks > 1:
         least[0] = least[-1] = 0
-    if (load.room_R < 0).any():
+    if load.has_no_room():
         return None
     problem = PartitionProblem(
         time_OL=load.time_RL[:1],
@@ -53,6 +62,7 @@ def cut_layers(load: LayoutProblem, *, first_may_be_empty: bool = False) -> Coun
         capacity_S=load.room_R,
         least_S=least,
         time_SL=load.time_RL,
+        second=load.host,
     )
     solution = partition(problem).solution
     return None if solution is None else solution.counts
@@ -61,11 +71,12 @@ def cut_layers(load: LayoutProblem, *, first_may_be_empty: bool = False) -> Coun
 def deal_layers(load: LayoutProblem, least_R: Sequence[int]) -> Counts | None:
     """Layers of each rank, all layers taken as their mean; None where they do not fit."""
     layers = len(load.in_flight_L)
-    each_R, activations, state = load.time_RL.mean(axis=1), float(load.in_flight_L.mean()), float(load.state_L.mean())
-    per_layer_R = state + load.depth_R * activations
-    most_R = np.floor(np.maximum(load.room_R, 0.0) / np.maximum(per_layer_R, 1e-9) + ROUNDING).astype(np.int64)
+    each_R, most_R = load.time_RL.mean(axis=1), _most_layers(load.state_L, load.in_flight_L, load.depth_R, load.room_R)
+    if load.host is not None:
+        host = load.host
+        most_R = np.minimum(most_R, _most_layers(host.fixed_L, host.in_flight_L, load.depth_R, host.capacity_S))
     counts = list(least_R)
-    if (load.room_R < 0).any() or any(count > most for count, most in zip(counts, most_R, strict=True)):
+    if load.has_no_room() or any(count > most for count, most in zip(counts, most_R, strict=True)):
         return None
     if sum(counts) > layers or int(most_R.sum()) < layers:
         return None
@@ -81,6 +92,13 @@ def deal_layers(load: LayoutProblem, least_R: Sequence[int]) -> Counts | None:
         if counts[rank] < most_R[rank]:
             heapq.heappush(waiting, (loaded_s + each_R[rank], rank))
     return tuple(counts)
+
+
+def _most_layers(state_L: Floats, in_flight_L: Floats, depth_R: Floats, room_R: Floats) -> Ints:
+    """How many layers of the mean bytes each rank has room for [R]."""
+    each_R = state_L.mean() + depth_R * in_flight_L.mean()
+    most_R = np.maximum(room_R, 0.0) / np.maximum(each_R, 1e-9) + ROUNDING
+    return np.asarray(np.floor(np.minimum(most_R, len(state_L))).astype(np.int64))
 
 
 def spread_over_stages(counts_R: Counts, stages_of_rank: Sequence[Sequence[int]]) -> Counts:

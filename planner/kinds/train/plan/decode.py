@@ -293,6 +293,15 @@ def _as_stated(text: str, options: TrainOptions) -> str:
     return text
 
 
+def _of_the_code(job: TrainJob) -> Iterator[str]:
+    """What the training code does otherwise than others."""
+    heads = job.resolved.models[job.key].num_mtp_heads - job.arch.num_mtp_heads
+    if heads:
+        yield f"{job.engine.name} trains the model without its {heads} heads for further tokens (MTP)"
+    if job.options.optimizer == "muon":
+        yield "gradients are summed and weights gathered beside nothing: Muon's code has no overlap"
+
+
 def _assumptions(job: TrainJob, best: Evaluation) -> Iterator[str]:
     options = best.choice.table.job.options
     yield from (_as_stated(text, options) for text in ASSUMPTIONS)
@@ -301,8 +310,7 @@ def _assumptions(job: TrainJob, best: Evaluation) -> Iterator[str]:
     if options.samples:
         yield MEAN_SAMPLE
         yield from APART if best.sides else ()
-    if options.optimizer == "muon":
-        yield "gradients are summed and weights gathered beside nothing: Muon's code has no overlap"
+    yield from _of_the_code(best.choice.table.job)
     if options.loading is not None:
         yield "samples are read and prepared a step ahead, and training waits for adapters that carry them"
     if options.in_network_reduction:

@@ -35,12 +35,28 @@ from planner.kinds.train.pools.speeds import Speeds, pool_floor
 from planner.kinds.train.search.bounds import Floor, exchanging_s, once_s
 from planner.kinds.train.search.search import JobCandidate
 from planner.kinds.train.space.tables import RecomputeMode
+from planner.solvers.partition import SecondMemory
 from planner.solvers.schedules.even_finish import Machines, share_tasks
 
 
 def _own_modes(parts: Sequence[PlanChoice], mode: RecomputeMode | None) -> list[RecomputeMode | None]:
     """The same recomputation as each pool's costs have it."""
     return [None if mode is None else part.table.mode(mode.recompute) for part in parts]
+
+
+def host_of(host_R: Sequence[SecondMemory | None]) -> SecondMemory | None:
+    """The hosts' memory where each rank has that of its own pool; None where that of no pool is known."""
+    known = next((host for host in host_R if host is not None), None)
+    if known is None:
+        return None
+    room = [np.inf if host is None else float(host.capacity_S[rank]) for rank, host in enumerate(host_R)]
+    return replace(known, capacity_S=np.array(room))
+
+
+def least_host(host_P: Sequence[SecondMemory | None]) -> SecondMemory | None:
+    """The hosts' memory that suits every pool; None where that of none is known."""
+    known = [host for host in host_P if host is not None]
+    return replace(known[0], capacity_S=np.min([host.capacity_S for host in known], axis=0)) if known else None
 
 
 @dataclass(frozen=True)
@@ -102,7 +118,8 @@ class StagesAcross(JobCandidate):
 
     def priced(self) -> Evaluation | None:
         loads = self._loads()
-        counts = self._laid_out(loads, loads[0].room_R - room_of(self.whole) + self.room_U())
+        room_U = loads[0].room_R - room_of(self.whole) + self.room_U()
+        counts = self._laid_out(loads, room_U, host_of([loads[pool].host for pool in self.pool_R]))
         return None if counts is None else self.evaluated(counts)
 
     def crowded(self, evaluation: Evaluation) -> bool:
@@ -112,10 +129,10 @@ class StagesAcross(JobCandidate):
     def _loads(self) -> list[LayoutProblem]:
         return [layout_problem(part) for part in self.parts]
 
-    def _laid_out(self, loads: list[LayoutProblem], room_U: Floats) -> Counts | None:
+    def _laid_out(self, loads: list[LayoutProblem], room_U: Floats, host: SecondMemory | None = None) -> Counts | None:
         by_pool = [(loads[pool].time_RL[rank], loads[pool].more_time_R[rank]) for rank, pool in enumerate(self.pool_R)]
         time_RL, more_R = np.array([row[0] for row in by_pool]), np.array([row[1] for row in by_pool])
-        return lay_out(self.whole, replace(loads[0], time_RL=time_RL, more_time_R=more_R, room_R=room_U))
+        return lay_out(self.whole, replace(loads[0], time_RL=time_RL, more_time_R=more_R, room_R=room_U, host=host))
 
     def evaluated(self, counts_S: Sequence[int]) -> Evaluation:
         """Step time and memory of a layout."""
@@ -180,12 +197,12 @@ class ReplicasAcross(JobCandidate):
 
     def priced(self) -> Evaluation | None:
         """The best of the layouts that suit one of the pools."""
-        first, room_U = self.parts[0], self.room_U()
+        loads = [layout_problem(part) for part in self.parts]
+        room_U = self.room_U() + loads[0].room_R - room_of(self.parts[0])
+        host = least_host([load.host for load in loads])
         layouts: dict[Counts, None] = {}
-        for part in self.parts:
-            load = layout_problem(part)
-            more_U = layout_problem(first).room_R - room_of(first)
-            counts = lay_out(part, replace(load, room_R=room_U + more_U))
+        for part, load in zip(self.parts, loads, strict=True):
+            counts = lay_out(part, replace(load, room_R=room_U, host=host))
             if counts is not None:
                 layouts[counts] = None
         evaluations = [evaluation for counts in layouts if (evaluation := self._shared_out(counts)) is not None]

@@ -28,6 +28,7 @@ from planner.kinds.train.space.space import (
     kept_states,
     offloads,
     powers,
+    ranks_of_node,
     schedules,
     space_of,
     zero_stages,
@@ -105,8 +106,15 @@ class StagesSearch(PoolsSearch):
             stage_gpus = int(space.tp[node] * space.cp[node] * space.dp[node])
             most = tuple(job.num_gpus // stage_gpus for job in self.jobs)
             pp, dp = int(space.pp[node]), int(space.dp[node])
-            rows += [(space.shape(node), (pp, dp, *taken)) for taken in divisions(pp, most)]
+            ways = (taken for taken in divisions(pp, most) if self._launched(stage_gpus, taken))
+            rows += [(space.shape(node), (pp, dp, *taken)) for taken in ways]
         return space, rows
+
+    def _launched(self, stage_gpus: int, taken: Sequence[int]) -> bool:
+        """Whether all nodes of all pools hold equally many ranks, where the problem names an engine."""
+        ranks = zip(self.jobs, taken, strict=True)
+        each = {int(ranks_of_node(job, np.array(stage_gpus * stages))) for job, stages in ranks}
+        return not self.job.strict or (len(each) == 1 and 0 not in each)
 
     def bounds(self, nodes: Nodes) -> tuple[Floats, Ints]:
         seconds_N, children_N = np.zeros(len(nodes.pp_N)), np.zeros(len(nodes.pp_N), np.int64)

@@ -20,7 +20,7 @@ from planner.kinds.train.split.sides import apart_of, joined, sides_of
 from planner.kinds.train.whole_run.on_racks import waiting
 from planner.kinds.train.whole_run.recompute_table import by_length
 from planner.plan.schema import Envelope
-from planner.problem.recorded import INPUTS, recorded_problem
+from planner.problem.recorded import INPUTS, is_located, recorded_problem
 from planner.problem.resolve import resolve
 from planner.solvers.modalities.split import Share
 
@@ -30,7 +30,7 @@ def repriced(envelope: Envelope, decision: TrainDecision) -> Evaluation | str:
     problem = recorded_problem(envelope.inputs)
     if problem is None:
         return "its inputs are no valid problem"
-    if any(model.name is None for model in problem.models.values()):
+    if not all(map(is_located, problem.models.values())):
         return "the config.json of its model is not at hand"
     if envelope.digests.profiles:
         return "the kernel tables that it was made with are not at hand"
@@ -99,6 +99,8 @@ def _as_decided(job: TrainJob, decision: TrainDecision) -> TrainJob:
     options = job.options.model_copy(update={"overlap": decision.overlap})
     runs = decision.layer_runs
     sequence_parallel = any(run.sequence_parallel for run in runs) if runs else decision.sequence_parallel
+    heads = any("mtp" in run.parts for run in decision.stage_runs)
+    arch = job.arch if heads else job.arch.without_mtp()
     framework = replace(job.framework, sequence_parallel=sequence_parallel)
     if decision.dispatcher is not None:
         framework = replace(framework, forwarded_experts=decision.dispatcher in FORWARDING)
@@ -107,7 +109,7 @@ def _as_decided(job: TrainJob, decision: TrainDecision) -> TrainJob:
         code = captured(CODES[job.engine.name], graphs)
         framework = replace(framework, name=code.name, host=code.host, captured=code.captured)
     share = decision.memory_utilisation
-    return replace(job, options=options, framework=framework, cuda_graphs=graphs, roomy_share=share)
+    return replace(job, arch=arch, options=options, framework=framework, cuda_graphs=graphs, roomy_share=share)
 
 
 def _mixed(job: TrainJob, decision: TrainDecision, counts: tuple[int, ...]) -> Evaluation:

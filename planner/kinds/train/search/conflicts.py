@@ -207,9 +207,20 @@ def _memory_conflict(job: TrainJob, result: SearchResult) -> list[Conflict]:
         if (values := getattr(search, name)) is not None
     ]
     if not job.options.search.offload:
-        works = _fits(replace(job, options=_searching(job, offload=("optimizer",))))
-        conflict.append(Conflict(limit="no offload", nearest="offload: [optimizer]" if works else ""))
+        conflict.append(Conflict(limit="no offload", nearest=_nearest_offload(job)))
     return conflict
+
+
+def _nearest_offload(job: TrainJob) -> str:
+    """The optimizer on the host where a plan then fits, or would with more memory of the host; else empty."""
+    moved, wish = replace(job, options=_searching(job, offload=("optimizer",))), "offload: [optimizer]"
+    if not has_candidates(moved):
+        return ""
+    result = OnePoolSearch(moved, ANY_PLAN).run()
+    if result.best is not None:
+        return wish
+    need = result.needed_host_bytes
+    return f"{wish}, with about {format_si(need, 'B')} of host memory a GPU" if need else ""
 
 
 def _host_conflict(job: TrainJob, need: float) -> Iterator[Conflict]:

@@ -65,7 +65,7 @@ class OnePool(JobCandidate):
 
     def crowded(self, evaluation: Evaluation) -> bool:
         load = layout_problem(self.whole)
-        return lay_out(self.whole, replace(load, room_R=load.room_of_everything())) != evaluation.counts_S
+        return lay_out(self.whole, load.without_limits()) != evaluation.counts_S
 
 
 class OnePoolSearch(PlanSearch):

@@ -189,6 +189,7 @@ def _rule_words(job: TrainJob) -> dict[str, str]:
     experts = f"ep and moe_tp do not divide the {job.num_experts} experts and their width"
     return {
         "GPUs": f"tp x cp x pp x dp is more than the {job.num_gpus} GPUs",
+        "nodes": f"tp x cp x pp x dp fills no whole nodes of {job.pool.node.num_gpus} GPUs",
         "batch": f"dp x micro-batch does not divide the batch of {job.options.common_batch}",
         "heads": f"tp does not divide the {of_heads}",
         "sequence": f"no method of context parallelism cuts {job.options.common_tokens} tokens by these cp and tp",
@@ -218,6 +219,8 @@ def _rules(
     """(name, what is legal) of every rule, cheapest first; arrays broadcast. `of_batch` must divide the batch."""
     options = job.options
     yield "GPUs", tp * cp * pp * dp <= job.num_gpus
+    if job.strict and not job.networks.apart:
+        yield "nodes", ranks_of_node(job, tp * cp * pp * dp) > 0
     yield "batch", options.common_batch % of_batch == 0
     heads = np.ones_like(tp, np.bool_)
     for count in head_counts(job):
@@ -248,6 +251,12 @@ def _rules(
         yield "expert groups", tiled & ((etp == 1) | (etp == tp))
         if job.strict and job.engine.strict_overlaps and not job.framework.sequence_parallel:
             yield "sequence parallelism", (group == 1) | (tp == 1)
+
+
+def ranks_of_node(job: TrainJob, ranks: Ints) -> Ints:
+    """How many of so many ranks lie on each node that they use, 0 where not equally many do, as launchers ask for."""
+    size = job.pool.node.num_gpus
+    return np.where((ranks <= size) | (ranks % size == 0), np.minimum(ranks, size), 0)
 
 
 def context_methods(job: TrainJob) -> tuple[ContextParallel, ...]:

@@ -46,8 +46,10 @@ class Sides:
 
 
 def apart_of(job: TrainJob) -> TrainJob:
-    """The job with its networks on GPUs of their own."""
-    return replace(job, networks=replace(job.networks, apart=True))
+    """The job with its networks on GPUs of their own, beside which no named engine interleaves stages."""
+    search = job.options.search.model_copy(update={"vpp": (1,)} if job.strict else {})
+    options = job.options.model_copy(update={"search": search})
+    return replace(job, options=options, networks=replace(job.networks, apart=True))
 
 
 def sides_of(table: CostTable) -> Sides:
