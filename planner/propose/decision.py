@@ -1,4 +1,4 @@
-"""A serving decision under uncertainty: alternatives with Gaussian beliefs, updated by measured results."""
+"""A serving decision under uncertainty: alternatives with Student-t beliefs, updated by measured results."""
 
 import math
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.arrays import Floats
-from planner.costs.rates.likeness import RERUN, TPOT, TTFT, Likeness
+from planner.costs.rates.likeness import RERUN, TPOT, TTFT, ErrorBelief, Likeness
 from planner.errors import PlannerError, did_you_mean
 from planner.estimate.places import layouts, loads
 from planner.propose.alternative import Alternative, Result
@@ -63,8 +63,8 @@ def make_choice(
     x = _belief([alternative.tpot_s for alternative in alternatives], tpot, *place)
     y = _belief([alternative.ttft_s for alternative in alternatives], ttft, *place)
     return BeliefState(
-        x=Belief(*x, noise[0] ** 2, tpot.freedom),
-        y=Belief(*y, noise[1] ** 2, ttft.freedom),
+        x=Belief(*x, noise[0] ** 2, tpot.freedom, tpot.held),
+        y=Belief(*y, noise[1] ** 2, ttft.freedom, ttft.held),
         a_M=clients_M * osl_M / gpus_M,
         b_M=np.maximum(osl_M - 1.0, 1e-9),
         limit_x=math.log(limits.tpot_s) if limits.tpot_s is not None else math.inf,
@@ -96,17 +96,18 @@ def with_results(choice: BeliefState, alternatives: Sequence[Alternative], resul
     return choice
 
 
-def middle_of(belief: Belief, likeness: Likeness) -> tuple[Floats, Floats]:
+def middle_of(belief: Belief) -> tuple[Floats, Floats]:
     """Both ends [M] of the 80 % of what is believed of each alternative, seconds."""
-    half_M = likeness.belief(belief.mean_M, belief.variance_M, belief.freedom).half
+    alone = belief.marginal
+    half_M = ErrorBelief(alone.mean, alone.scale, alone.freedom).half
     return np.exp(belief.mean_M - half_M), np.exp(belief.mean_M + half_M)
 
 
-def standings(choice: BeliefState, alternatives: Sequence[Alternative], *, tpot: Likeness = TPOT) -> list[Standing]:
+def standings(choice: BeliefState, alternatives: Sequence[Alternative]) -> list[Standing]:
     """What is believed of every alternative, best first."""
     rewards_M, chances_M, gains_M = expected_rewards(choice), chances(choice), gains(choice)
     tpot_M, ttft_M = np.exp(choice.x.mean_M), np.exp(choice.y.mean_M)
-    low_M, high_M = middle_of(choice.x, tpot)
+    low_M, high_M = middle_of(choice.x)
     first = best(choice)
     order = sorted(range(len(alternatives)), key=lambda m: (m != first, -rewards_M[m], m))
     return [

@@ -4,7 +4,8 @@ Source: Frazier, Powell, Dayanik, "The Knowledge-Gradient Policy for Correlated 
 the chance of keeping a limit enters as in Gelbart, Snoek, Adams, "Bayesian Optimization with Unknown Constraints", UAI
 2014. Where the scale of a belief is not known either it is a multivariate Student-t, whose scale grows where runs are
 further off than was believed and shrinks where they are nearer (Shah, Wilson, Ghahramani, "Student-t Processes as
-Alternatives to Gaussian Processes", AISTATS 2014, lemma 3); rewards and gains take it as normal of the same scale.
+Alternatives to Gaussian Processes", AISTATS 2014, lemma 3). Chances, results that a measurement may have and draws are
+of that distribution; the mean of exp(x), which a Student-t does not have, is that of a normal of the same scale.
 
 Sets        m in M alternatives
 Parameters  a_m, b_m > 0;  s, t the limits on x and on y, logarithms; t may be absent
@@ -17,7 +18,9 @@ w_m = b_m exp(mu_m) / (exp(nu_m) + b_m exp(mu_m)) in x_m and 1 - w_m in y_m. Wit
 then (moments of a log-normal cut at a point)
 
     E[r_m] = a_m / (exp(nu_m) + b_m exp(mu_m)) exp((w_m^2 c_m^2 + (1 - w_m)^2 d_m^2) / 2)
-             Phi((s - mu_m + w_m c_m^2) / c_m) Phi((t - nu_m + (1 - w_m) d_m^2) / d_m)
+             F((s - mu_m + w_m c_m^2) / c_m) G((t - nu_m + (1 - w_m) d_m^2) / d_m)
+
+with F and G the distribution functions of x and of y.
 
 Array suffixes: M alternatives, Z outcomes of a measurement of x, Y those of y, D draws.
 """
@@ -43,13 +46,15 @@ NOTHING = 1e-9  # of the best expected reward; less is no gain
 class Belief:
     """A Gaussian over one unknown of every alternative: means [M], covariances [M, M], variance of a measurement.
 
-    With finite degrees of `freedom` a Student-t, of which these are the squared scales.
+    With finite degrees of `freedom` a Student-t, of which these are the squared scales; it holds `width` of what a
+    scale says.
     """
 
     mean_M: Floats
     covariance_MM: Floats
     noise: float
     freedom: float = math.inf
+    width: float = 1.0
 
     def __post_init__(self) -> None:
         size = len(self.mean_M)
@@ -61,6 +66,33 @@ class Belief:
         """Variance of each alternative, never 0."""
         return np.maximum(np.diagonal(self.covariance_MM), LEAST_VARIANCE)
 
+    @property
+    def marginal(self) -> "Marginal":
+        """What is believed of each alternative alone."""
+        return Marginal(self.mean_M, self.width * np.sqrt(self.variance_M), self.freedom)
+
+    def after(self, index: int, deviation_Z: Floats) -> "Marginal":
+        """What would be believed of each [Z, M] after measurements of `index` so many deviations off."""
+        effect_M = self.effect_M(index)
+        left_M = np.maximum(self.variance_M - effect_M**2, LEAST_VARIANCE)
+        scale_ZM = self.width * np.sqrt(left_M * self._wider(deviation_Z)[:, None])
+        return Marginal(self.mean_M + np.outer(deviation_Z, effect_M), scale_ZM, self.freedom + 1.0)
+
+    def outcomes(self, count: int) -> Floats:
+        """Deviations of equally likely results of a measurement: the middles of `count` equal shares."""
+        return self.width * _quantiles(self.freedom, count)
+
+    def drawn(self, rng: np.random.Generator) -> float:
+        """The deviation of a result."""
+        draw = rng.standard_normal() if math.isinf(self.freedom) else rng.standard_t(self.freedom)
+        return float(self.width * draw)
+
+    def _wider(self, deviation: Floats) -> Floats:
+        """Of the squared scales, by how much a result so many deviations off widens them."""
+        if math.isinf(self.freedom):
+            return np.ones_like(deviation)
+        return np.asarray((self.freedom + deviation**2) / (self.freedom + 1.0))
+
     def effect_M(self, index: int) -> Floats:
         """How far the means move when the measurement of `index` is one deviation above its expectation [M]."""
         return np.asarray(self.covariance_MM[:, index] / math.sqrt(self.variance_M[index] + self.noise))
@@ -71,10 +103,24 @@ class Belief:
         deviations = (value - self.mean_M[index]) / math.sqrt(self.variance_M[index] + self.noise)
         mean_M = self.mean_M + effect_M * deviations
         covariance_MM = self.covariance_MM - np.outer(effect_M, effect_M)
-        if math.isinf(self.freedom):
-            return replace(self, mean_M=mean_M, covariance_MM=covariance_MM)
-        wider = (self.freedom + deviations**2) / (self.freedom + 1.0)
-        return Belief(mean_M, covariance_MM * wider, self.noise * wider, self.freedom + 1.0)
+        wider = float(self._wider(np.array(deviations)))
+        return Belief(mean_M, covariance_MM * wider, self.noise * wider, self.freedom + 1.0, self.width)
+
+
+@dataclass(frozen=True, slots=True)
+class Marginal:
+    """What is believed of each alternative by itself: Student-t, normal of infinite freedom; the last axis is M."""
+
+    mean: Floats
+    scale: Floats
+    freedom: float
+
+    def below(self, limit: float, shift: Floats | float = 0.0) -> Floats:
+        """The chance to lie below a limit, of values that lie so much lower."""
+        from scipy.special import ndtr, stdtr
+
+        deviations = (limit - self.mean + shift) / self.scale
+        return np.asarray(ndtr(deviations) if math.isinf(self.freedom) else stdtr(self.freedom, deviations))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +142,13 @@ class BeliefState:
 
 def expected_rewards(choice: BeliefState) -> Floats:
     """E[r_m] of each alternative [M]."""
-    return _rewards(choice, choice.x.mean_M, choice.x.variance_M, choice.y.mean_M, choice.y.variance_M)
+    return _rewards(choice, choice.x.marginal, choice.y.marginal)
 
 
 def chances(choice: BeliefState) -> Floats:
     """The probability that each alternative keeps the limits [M]."""
-    kept_M = _phi((choice.limit_x - choice.x.mean_M) / np.sqrt(choice.x.variance_M))
-    if choice.limit_y is not None:
-        kept_M = kept_M * _phi((choice.limit_y - choice.y.mean_M) / np.sqrt(choice.y.variance_M))
-    return kept_M
+    kept_M = choice.x.marginal.below(choice.limit_x)
+    return kept_M if choice.limit_y is None else kept_M * choice.y.marginal.below(choice.limit_y)
 
 
 def best(choice: BeliefState) -> int:
@@ -169,7 +213,7 @@ def _next(possible: Sequence[BeliefState]) -> int | None:
 def _drawn(choice: BeliefState, index: int, rng: np.random.Generator) -> BeliefState:
     """The choice after a result drawn from what is believed."""
     x, y = (
-        belief.mean_M[index] + math.sqrt(belief.variance_M[index] + belief.noise) * rng.standard_normal()
+        belief.mean_M[index] + math.sqrt(belief.variance_M[index] + belief.noise) * belief.drawn(rng)
         for belief in (choice.x, choice.y)
     )
     return choice.after(index, float(x), float(y))
@@ -179,41 +223,34 @@ def _joint(belief: Belief, rng: np.random.Generator) -> Floats:
     """Joint draws [D, M]; by eigenvalues, as what was measured without noise has no variance left."""
     values_M, vectors_MM = np.linalg.eigh(belief.covariance_MM)
     root_MM = vectors_MM * np.sqrt(np.maximum(values_M, 0.0))
-    return np.asarray(belief.mean_M + rng.standard_normal((DRAWS**2, len(values_M))) @ root_MM.T)
+    scale_D1 = np.full((DRAWS**2, 1), belief.width)
+    if math.isfinite(belief.freedom):
+        scale_D1 = scale_D1 * np.sqrt(belief.freedom / rng.chisquare(belief.freedom, (DRAWS**2, 1)))
+    return np.asarray(belief.mean_M + scale_D1 * (rng.standard_normal((DRAWS**2, len(values_M))) @ root_MM.T))
 
 
 def _mean_best(choice: BeliefState, index: int) -> float:
     """The expected reward of the best alternative after a measurement of `index`, over its outcomes."""
-    x, y = choice.x, choice.y
-    effect_x_M, effect_y_M = x.effect_M(index), y.effect_M(index)
-    x_ZM = x.mean_M + np.outer(_outcomes(OUTCOMES_X), effect_x_M)
-    y_YM = y.mean_M + np.outer(_outcomes(OUTCOMES_Y), effect_y_M)
-    left_x_M = np.maximum(x.variance_M - effect_x_M**2, LEAST_VARIANCE)
-    left_y_M = np.maximum(y.variance_M - effect_y_M**2, LEAST_VARIANCE)
-    return float(_rewards(choice, x_ZM[:, None, :], left_x_M, y_YM, left_y_M).max(axis=-1).mean())
+    x_ZM = choice.x.after(index, choice.x.outcomes(OUTCOMES_X))
+    x_ZYM = Marginal(x_ZM.mean[:, None, :], x_ZM.scale[:, None, :], x_ZM.freedom)
+    y_YM = choice.y.after(index, choice.y.outcomes(OUTCOMES_Y))
+    return float(_rewards(choice, x_ZYM, y_YM).max(axis=-1).mean())
 
 
 @cache
-def _outcomes(count: int) -> Floats:
-    """Equally likely values of a standard normal: the middles of `count` equal shares."""
-    from scipy.special import ndtri
+def _quantiles(freedom: float, count: int) -> Floats:
+    """The middles of `count` equal shares of a standard Student-t, normal of infinite freedom."""
+    from scipy.special import ndtri, stdtrit
 
-    return np.asarray(ndtri((np.arange(count) + 0.5) / count))
-
-
-def _phi(value: Floats) -> Floats:
-    from scipy.special import ndtr
-
-    return np.asarray(ndtr(value))
+    shares = (np.arange(count) + 0.5) / count
+    return np.asarray(ndtri(shares) if math.isinf(freedom) else stdtrit(freedom, shares))
 
 
-def _rewards(choice: BeliefState, mean_x: Floats, variance_x: Floats, mean_y: Floats, variance_y: Floats) -> Floats:
+def _rewards(choice: BeliefState, x: Marginal, y: Marginal) -> Floats:
     """E[r_m] by the closed form; the last axis of all arrays is M."""
-    part_x = choice.b_M * np.exp(mean_x)
-    total = np.exp(mean_y) + part_x
-    w = part_x / total
+    part_x = choice.b_M * np.exp(x.mean)
+    total = np.exp(y.mean) + part_x
+    w, variance_x, variance_y = part_x / total, x.scale**2, y.scale**2
     spread = np.exp((w * w * variance_x + (1.0 - w) ** 2 * variance_y) / 2.0)
-    rewards = choice.a_M / total * spread * _phi((choice.limit_x - mean_x + w * variance_x) / np.sqrt(variance_x))
-    if choice.limit_y is not None:
-        rewards = rewards * _phi((choice.limit_y - mean_y + (1.0 - w) * variance_y) / np.sqrt(variance_y))
-    return rewards
+    rewards = choice.a_M / total * spread * x.below(choice.limit_x, w * variance_x)
+    return rewards if choice.limit_y is None else rewards * y.below(choice.limit_y, (1.0 - w) * variance_y)

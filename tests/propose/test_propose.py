@@ -69,10 +69,21 @@ def test_a_run_as_predicted_narrows_what_is_believed_of_the_others_and_a_wild_on
 
     def width(tpot_s: float | None) -> float:
         results = [] if tpot_s is None else [Result(first.name, first.ttft_s, tpot_s)]
-        low_M, high_M = middle_of(with_results(choice, question.alternatives, results).x, TPOT)
+        low_M, high_M = middle_of(with_results(choice, question.alternatives, results).x)
         return float(np.log(high_M / low_M)[1:].mean())
 
     assert width(first.tpot_s) < 0.8 * width(None) < width(None) < width(4.0 * first.tpot_s)
+
+
+def test_a_limit_at_an_end_of_the_interval_is_kept_with_the_chance_that_the_interval_says(question: Question) -> None:
+    """80 % lie within, as many below as above, before runs and after."""
+    first = question.alternatives[0]
+    for results in ([], [Result(first.name, first.ttft_s, 1.1 * first.tpot_s)]):
+        choice = with_results(make_choice(question.alternatives, Slo(None)), question.alternatives, results)
+        low, high = (end[3] for end in middle_of(choice.x))
+        limits = {math.log(low): 0.1, float(choice.x.mean_M[3]): 0.5, math.log(high): 0.9}
+        kept = [chances(dataclasses.replace(choice, limit_x=limit))[3] for limit in limits]
+        assert kept == pytest.approx(list(limits.values()), abs=1e-6)
 
 
 def test_intervals_of_the_middle_are_those_of_a_normal_where_the_scale_is_known() -> None:

@@ -77,6 +77,43 @@ def test_a_measured_alternative_is_known_up_to_noise_and_no_other_less_than_befo
     assert np.all(after.variance_M <= belief.variance_M * (1 + 1e-9))
 
 
+@pytest.mark.parametrize(("freedom", "width"), [(2.4, 0.8), (6.0, 1.0), (math.inf, 1.0)])
+def test_chances_outcomes_and_draws_are_of_one_distribution(freedom: float, width: float) -> None:
+    """That of which an interval is stated: a Student-t of the belief's scales, as wide as held."""
+    choice = _choice(3, both_limits=True)
+    x, y = (replace(belief, freedom=freedom, width=width) for belief in (choice.x, choice.y))
+    choice = replace(choice, x=x, y=y)
+    rng = np.random.default_rng(5)
+    draws = rng.standard_normal((400_000, 2)) / np.sqrt(
+        1.0 if math.isinf(freedom) else rng.chisquare(freedom, (400_000, 2)) / freedom
+    )
+    assert choice.limit_y is not None
+    for index, chance in enumerate(chances(choice)):
+        kept = [
+            belief.mean_M[index] + width * math.sqrt(belief.variance_M[index]) * draws[:, side] <= limit
+            for side, (belief, limit) in enumerate(((x, choice.limit_x), (y, choice.limit_y)))
+        ]
+        assert chance == pytest.approx(float((kept[0] & kept[1]).mean()), abs=0.003)
+    shares = [float((width * draws[:, 0] <= value).mean()) for value in x.outcomes(5)]
+    assert shares == pytest.approx([0.1, 0.3, 0.5, 0.7, 0.9], abs=0.003)
+    joint_DM = np.concatenate([sequential._joint(x, np.random.default_rng(seed)) for seed in range(60)])
+    off_DM = (joint_DM - x.mean_M) / (width * np.sqrt(x.variance_M))
+    assert np.quantile(off_DM, 0.9) == pytest.approx(float(np.quantile(draws, 0.9)), rel=0.03)
+
+
+@pytest.mark.parametrize("index", range(5))
+def test_what_a_result_would_leave_is_what_it_leaves(index: int) -> None:
+    belief = replace(_choice(4, noise=0.01).x, freedom=2.5, width=0.9)
+    off = np.array([-2.0, 0.3])
+    after = belief.after(index, off)
+    for row, deviation in enumerate(off):
+        value = belief.mean_M[index] + deviation * math.sqrt(belief.variance_M[index] + belief.noise)
+        left = belief.measured(index, float(value)).marginal
+        np.testing.assert_allclose(after.mean[row], left.mean)
+        np.testing.assert_allclose(after.scale[row], left.scale)
+        assert after.freedom == left.freedom
+
+
 @pytest.mark.parametrize("both_limits", [False, True])
 def test_expected_rewards_are_those_of_sampling(both_limits: bool) -> None:
     choice = _choice(3, spread=0.15, both_limits=both_limits)
