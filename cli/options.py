@@ -25,6 +25,7 @@ NO_FILES = frozenset(("KIND", "NAME", "[FIELD]", "ACCELERATOR", "URL...", "probl
 """What the help calls arguments that are no files."""
 
 PlanFile = Annotated[str, typer.Argument(metavar="PLAN", help="A plan; `-` is stdin.")]
+RlPlanFile = Annotated[str, typer.Argument(metavar="PLAN", help="A plan of kind `rl`; `-` is stdin.")]
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON document with a `schema` field.", rich_help_panel=OUTPUT)
 ]
@@ -59,6 +60,17 @@ Threads = Annotated[
 Backend = Annotated[
     str | None,
     typer.Option(envvar="PLANNER_BACKEND", metavar="NAME", help="Solver to use.", rich_help_panel=SOLVER),
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="PATH=VALUE", help="Override one field; repeatable.", rich_help_panel=INPUT),
+]
+First = Annotated[
+    int | None, typer.Option("--first", metavar="N", min=1, help="Only so many requests.", rich_help_panel=INPUT)
+]
+DropEmpty = Annotated[bool, typer.Option("--drop-empty", help="Leave rows without tokens out.", rich_help_panel=INPUT)]
+DrawSeed = Annotated[
+    int, typer.Option("--seed", metavar="N", min=0, max=MAX_SEED, help="Of the draws.", rich_help_panel=INPUT)
 ]
 Match = Annotated[
     str | None,

@@ -270,10 +270,7 @@ def replay(
 
 def tradeoff(
     loads: LoadsPath,
-    resident: Annotated[
-        str | None,
-        typer.Option("--resident", metavar="FILE", help="The layout that runs now (.npz).", rich_help_panel=INPUT),
-    ] = None,
+    resident: ResidentFile = None,
     most_extra: Annotated[
         int, typer.Option("--most-extra", min=0, max=16, help="More slots a rank to try.", rich_help_panel=SOLVER)
     ] = 0,

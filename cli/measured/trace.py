@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from planner.cli.measured.trace_replicas import replicas
-from planner.cli.options import INPUT, Json, Output
+from planner.cli.options import INPUT, DrawSeed, DropEmpty, First, Json, Output
 from planner.cli.output import write_data, write_json, write_result
 from planner.cli.render.columns import table
 from planner.documents.units import PER_S, parse_quantity
 from planner.errors import PlannerError
-from planner.progress import MAX_SEED
 
 if TYPE_CHECKING:
     from planner.simulate.requests.traces import Trace
@@ -19,10 +18,7 @@ if TYPE_CHECKING:
 HELP = "Request traces: what they hold, as fields of a problem, in another form, draws from them; lengths; replicas."
 
 File = Annotated[str, typer.Argument(metavar="FILE", help="Azure, BurstGPT or Mooncake trace, or plain CSV or JSONL.")]
-DropEmpty = Annotated[bool, typer.Option("--drop-empty", help="Leave rows without tokens out.", rich_help_panel=INPUT)]
-First = Annotated[
-    int | None, typer.Option("--first", metavar="N", min=1, help="Only the first requests.", rich_help_panel=INPUT)
-]
+TraceForm = Annotated[str, typer.Option("--to", metavar="FORM", help="csv, or jsonl, which keeps prompt blocks.")]
 
 
 def describe(
@@ -62,7 +58,7 @@ def fit(
 def convert(
     file: File,
     output: Output = None,
-    to: Annotated[str, typer.Option("--to", metavar="FORM", help="csv, or jsonl, which keeps prompt blocks.")] = "csv",
+    to: TraceForm = "csv",
     drop_empty: DropEmpty = False,
     first: First = None,
     as_json: Json = False,
@@ -91,10 +87,8 @@ def sample(
         str, typer.Option(metavar="NAME", help="poisson, gamma or weibull.", rich_help_panel=INPUT)
     ] = "poisson",
     cv: Annotated[float, typer.Option(metavar="CV", help="Of the gaps.", rich_help_panel=INPUT)] = 1.0,
-    seed: Annotated[
-        int, typer.Option(metavar="N", min=0, max=MAX_SEED, help="Of the draws.", rich_help_panel=INPUT)
-    ] = 0,
-    to: Annotated[str, typer.Option("--to", metavar="FORM", help="csv, or jsonl, which keeps prompt blocks.")] = "csv",
+    seed: DrawSeed = 0,
+    to: TraceForm = "csv",
     drop_empty: DropEmpty = False,
     as_json: Json = False,
     output: Output = None,

@@ -10,6 +10,8 @@ from planner.cli.output import say, write_data, write_folder, write_json
 from planner.cli.plans.at_hand import Inputs, inputs_at_hand
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from planner.emit.registry import LayoutPlan
 
 
@@ -93,7 +95,6 @@ def emit(
 
       planner emit plan.json --target lws --namespace serving --model-cache models -o launch/
     """
-    from planner.check.sound import require_sound
     from planner.emit.options import ClusterOptions, read_settings
     from planner.emit.registry import LayoutPlan
     from planner.emit.registry import emit as emit_files
@@ -109,10 +110,7 @@ def emit(
         arguments=tuple(argument) if argument else None,
     )
     files = emit_files(located(envelope, inputs_at_hand(plan, inputs)), decision, target, layouts, options)
-    notes: list[str] = []
-    for own in (LayoutPlan(plan, None, envelope, decision), *layouts):
-        base = None if own.source == "-" else Path(own.source).parent
-        notes += require_sound(own.envelope, own.decision, base, inputs_at_hand(own.source, inputs, profiles))
+    notes = _unverified([LayoutPlan(plan, None, envelope, decision), *layouts], inputs, profiles)
     if output not in (None, "-"):
         write_folder(files, str(output))
     if as_json:
@@ -122,6 +120,17 @@ def emit(
     for note in notes:
         say(f"warning: {note}")
     return 0
+
+
+def _unverified(plans: "Sequence[LayoutPlan]", inputs: list[str] | None, profiles: list[str] | None) -> list[str]:
+    """What of these plans cannot be verified here; raises PlannerError for a plan that fails its check."""
+    from planner.check.sound import require_sound
+
+    notes: list[str] = []
+    for own in plans:
+        base = None if own.source == "-" else Path(own.source).parent
+        notes += require_sound(own.envelope, own.decision, base, inputs_at_hand(own.source, inputs, profiles))
+    return notes
 
 
 def _layout(text: str, roles: set[str]) -> "LayoutPlan":

@@ -13,6 +13,7 @@ from planner.cli.options import (
     Gap,
     Json,
     Output,
+    Overrides,
     Profiles,
     Seed,
     Threads,
@@ -41,10 +42,6 @@ from planner.errors import Infeasible, Stopped, require_known
 
 ProblemFile = Annotated[
     str, typer.Argument(metavar="PROBLEM", help="YAML, JSON, or an instance of a benchmark; `-` is stdin.")
-]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="PATH=VALUE", help="Override one field; repeatable.", rich_help_panel=INPUT),
 ]
 Level = Annotated[
     str | None,

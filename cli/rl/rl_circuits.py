@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from planner.cli.options import Json, Output, seconds
+from planner.cli.options import Json, Output, RlPlanFile, seconds
 from planner.cli.output import EXIT_NO, write_result
 from planner.cli.render.columns import table
 from planner.documents.units import BYTES_PER_S, format_si, parse_quantity
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def circuits(
-    plan: Annotated[str, typer.Argument(metavar="PLAN", help="A plan of kind `rl`; `-` is stdin.")],
+    plan: RlPlanFile,
     nodes_per_pod: Annotated[
         int | None, typer.Option("--nodes-per-pod", min=1, help="Successive nodes in a pod; racks of the cluster.")
     ] = None,

@@ -4,14 +4,14 @@ from typing import Annotated
 
 import typer
 
-from planner.cli.options import Json
+from planner.cli.options import Json, RlPlanFile
 from planner.cli.output import say, write_data, write_json
 from planner.documents.files import write_text_atomic
 from planner.errors import PlannerError
 
 
 def timeline(
-    plan: Annotated[str, typer.Argument(metavar="PLAN", help="A plan of kind `rl`; `-` is stdin.")],
+    plan: RlPlanFile,
     plot: Annotated[str | None, typer.Option("--plot", metavar="FILE", help="Draw two iterations as SVG.")] = None,
     as_json: Json = False,
 ) -> int:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from planner.cli.options import INPUT, Json, Output
+from planner.cli.options import INPUT, First, Json, Output
 from planner.cli.output import write_result
 from planner.cli.render.columns import table
 from planner.documents.units import format_si, significant
@@ -32,9 +32,7 @@ def cache(
         int | None,
         typer.Option("--block-tokens", metavar="N", min=1, help="Of conversations; 512.", rich_help_panel=INPUT),
     ] = None,
-    first: Annotated[
-        int | None, typer.Option("--first", metavar="N", min=1, help="Only so many requests.", rich_help_panel=INPUT)
-    ] = None,
+    first: First = None,
     as_json: Json = False,
     output: Output = None,
 ) -> int:

@@ -5,13 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from planner.cli.options import INPUT, Json, Output, fraction, seconds
+from planner.cli.options import INPUT, DrawSeed, Json, Output, fraction, seconds
 from planner.cli.output import write_result
 from planner.cli.render.columns import table
 from planner.cli.what_if.faults_report import effective_table, replanned_rows, simulate_tiers, simulated_table
 from planner.documents.units import BYTES_PER_S, parse_quantity
 from planner.errors import PlannerError
-from planner.progress import MAX_SEED
 
 if TYPE_CHECKING:
     from planner.reliability.effective import Job
@@ -45,7 +44,6 @@ Speed = Annotated[
 ]
 Spares = Annotated[int | None, typer.Option("--spares", min=0, help="Spare nodes; the best number if absent.")]
 Tier = Annotated[str | None, typer.Option("--tier", metavar="NAME", help="synchronous, asynchronous or on_failure.")]
-Seed = Annotated[int, typer.Option("--seed", min=0, max=MAX_SEED, help="Of the draws.")]
 
 
 def effective(
@@ -94,7 +92,7 @@ def trace(
     shape: Annotated[float, typer.Option("--shape", min=0.1, help="Of Weibull gaps; 1: no memory.")] = 1.0,
     mtbf: Gap = None,
     nodes_per_rack: Rack = 1,
-    seed: Seed = 0,
+    seed: DrawSeed = 0,
     as_json: Json = False,
     output: Output = None,
 ) -> int:

@@ -3,17 +3,25 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from planner.cli.options import Json, Output, Perfetto, Profiles, profile_paths, seconds
+from planner.cli.options import (
+    DrawSeed,
+    DropEmpty,
+    First,
+    Json,
+    Output,
+    Perfetto,
+    Profiles,
+    profile_paths,
+    seconds,
+)
 from planner.cli.output import refuse_unwritable, say, write_result, write_spans
+from planner.cli.plans.at_hand import Inputs, inputs_at_hand
 from planner.cli.progress import announce_compilation
 from planner.cli.what_if.simulate_options import (
     CalibrationFile,
     Clients,
     DecodeRouting,
-    DrawSeed,
-    DropEmpty,
     EnginePolicy,
-    First,
     Migrate,
     OperationFile,
     Preemption,
@@ -55,6 +63,7 @@ def simulate(
     prefix_caching: PrefixCaching = False,
     migrate: Migrate = None,
     operation: OperationFile = None,
+    inputs: Inputs = None,
     profiles: Profiles = None,
     calibration: CalibrationFile = None,
     requests: RequestsFile = None,
@@ -74,7 +83,7 @@ def simulate(
       planner simulate plan.json --trace conv.csv --prefix-caching --routing cache-aware --requests out.parquet
     """
     from planner.load.problems import load_plan
-    from planner.simulate.fleet.operation_spec import load_operation
+    from planner.problem.located import located
     from planner.simulate.plans.setting import Policies
     from planner.simulate.plans.simulation import Traffic, simulate_plan
 
@@ -84,28 +93,21 @@ def simulate(
     load = Traffic(trace, first, rate_per_s, rate_scale, clients, drop_empty, warm_up)
     period_s = seconds(migrate, "--migrate") or float("inf")
     policies = Policies(routing, decode_routing, queueing, engine_policy, preemption, prefix_caching, period_s)
-    _refuse_unknown(policies)
-    if operation is not None:
-        policies = replace(policies, operation=load_operation(operation))
+    policies = _operated(policies, operation)
     envelope, decision = load_plan(plan)
     announce_compilation(elastic=policies.operation is not None and policies.operation.elastic is not None)
     simulation = simulate_plan(
-        envelope,
-        decision,
-        load,
-        policies,
-        seed=seed,
-        limit_s=seconds(limit, "--limit") or float("inf"),
-        profiles=profile_paths(profiles),
-        calibration=calibration,
-    )
+        located(envelope, inputs_at_hand(plan, inputs)), decision, load, policies, seed=seed,
+        limit_s=seconds(limit, "--limit") or float("inf"), profiles=profile_paths(profiles), calibration=calibration,
+    )  # fmt: skip
     _write(simulation, requests, perfetto, as_json, output)
     return 0 if simulation.result.drained and simulation.result.complete.any() else 1
 
 
-def _refuse_unknown(policies: "Policies") -> None:
-    """Raises PlannerError at the flag of a policy that there is none of."""
+def _operated(policies: "Policies", operation: str | None) -> "Policies":
+    """The policies with what a file says is done to the engines; raises PlannerError at the flag of an unknown one."""
     from planner.simulate.fleet.instances import POLICIES, PREEMPTIONS, QUEUEINGS, ROUTINGS
+    from planner.simulate.fleet.operation_spec import load_operation
 
     for flag, name, known in (
         ("--routing", policies.routing, ROUTINGS),
@@ -116,6 +118,7 @@ def _refuse_unknown(policies: "Policies") -> None:
     ):
         if name is not None:
             require_known("policy", name, known, where=flag)
+    return policies if operation is None else replace(policies, operation=load_operation(operation))
 
 
 def _write(

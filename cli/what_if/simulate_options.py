@@ -5,7 +5,6 @@ from typing import Annotated
 import typer
 
 from planner.cli.options import INPUT
-from planner.progress import MAX_SEED
 
 POLICY = "Policies"
 
@@ -14,9 +13,6 @@ Trace = Annotated[
     typer.Option("--trace", metavar="FILE", help="Requests; the plan's own workload if absent.", rich_help_panel=INPUT),
 ]
 ServingPlan = Annotated[str, typer.Argument(metavar="PLAN", help="A serving plan; `-` is stdin.")]
-First = Annotated[
-    int | None, typer.Option("--first", metavar="N", min=1, help="Only so many requests.", rich_help_panel=INPUT)
-]
 Rate = Annotated[str | None, typer.Option(metavar="RATE", help="Send the trace at 12/s.", rich_help_panel=INPUT)]
 RateScale = Annotated[
     float, typer.Option("--rate-scale", metavar="X", help="Send the trace X times as fast.", rich_help_panel=INPUT)
@@ -24,12 +20,10 @@ RateScale = Annotated[
 Clients = Annotated[
     int, typer.Option(metavar="N", min=0, help="Its lengths from N clients that wait.", rich_help_panel=INPUT)
 ]
-DropEmpty = Annotated[bool, typer.Option("--drop-empty", help="Leave rows without tokens out.", rich_help_panel=INPUT)]
 WarmUp = Annotated[
     int, typer.Option("--warm-up", metavar="N", min=0, help="First requests not judged.", rich_help_panel=INPUT)
 ]
 Until = Annotated[str | None, typer.Option(metavar="TIME", help="Stop at this simulated time.", rich_help_panel=INPUT)]
-DrawSeed = Annotated[int, typer.Option(metavar="N", min=0, max=MAX_SEED, help="Of the draws.", rich_help_panel=INPUT)]
 Routing = Annotated[
     str | None,
     typer.Option(

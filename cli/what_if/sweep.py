@@ -7,6 +7,7 @@ import typer
 from planner.cli.options import (
     Backend,
     Json,
+    Overrides,
     Profiles,
     fraction,
     profile_paths,
@@ -24,7 +25,6 @@ from planner.cli.what_if.sweep_options import (
     EngineName,
     JunitFile,
     NoCache,
-    Overrides,
     PointTimeLimit,
     RayAddress,
     ResultsFile,
@@ -37,10 +37,13 @@ from planner.cli.what_if.sweep_options import (
 from planner.errors import PlannerError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from planner.progress import Limits
     from planner.sweep.axes import SweepAxis, SweepPoint
     from planner.sweep.gate import Gate
     from planner.sweep.results import ResultTable
+    from planner.sweep.rules import GateRule
     from planner.sweep.runner import FinishedSweep, SweepRunner
     from planner.sweep.schema import SweepFile
 
@@ -84,40 +87,48 @@ def sweep(
       planner sweep sweep.yaml --baseline main.parquet --fail-on 'cost_per_mtok > +3%' --summary summary.md
     """
     from planner.progress import Limits
-    from planner.sweep.files import read_table, require_format
     from planner.sweep.gate import judge
-    from planner.sweep.rules import parse_rule, require_judgeable
-    from planner.sweep.schema import load_sweep
 
     if parametric is not None:
         from planner.cli.what_if.parametric import breakpoints
 
         paths = profile_paths(profiles)
         return breakpoints(file, parametric, overrides or (), paths, Limits(backend=backend), output, as_json=as_json)
-    rules = [parse_rule(text) for text in fail_on or ()]
-    if output is not None:
-        require_format(output)
     if comment is not None and baseline is None:
         raise PlannerError("needs a baseline to tell what changed", where="--comment", hint="add `--baseline FILE`")
-    for target in (output, junit, summary, comment):
-        refuse_unwritable(target)
-    before = read_table(baseline) if baseline is not None else None
-    given = load_sweep(file)
-    for rule in rules:
-        require_judgeable(rule, given.scenarios, baseline=before is not None)
-    refuse_variables("sweep", {"PLANNER_SEED": "--set seed=...", "PLANNER_THREADS": "--workers"})
+    given, rules, before = _read(file, fail_on or (), baseline, (output, junit, summary, comment))
     limits = Limits(time_limit_s=seconds(time_limit, "--time-limit"), gap=fraction(gap, "--gap"), backend=backend)
     options = _options(workers, engine, ray_address, cache, keep=not no_cache)
     swept, table, findings = _run(given, options, limits, tuple(overrides or ()), profile_paths(profiles))
     gate = judge(table, before, rules) if rules or before is not None or junit or summary or annotate else None
     _hand_over(table, findings, gate, output, as_json=as_json)
     if gate is not None:
-        _report(
-            gate, swept, findings, {"junit": junit, "summary": summary, "comment": comment}, file if annotate else None
-        )
+        files = {"junit": junit, "summary": summary, "comment": comment}
+        _report(gate, swept, findings, files, file if annotate else None)
     if _say_unsolved(table):
         return EXIT_BAD
     return EXIT_NO if gate is not None and not gate.ok else 0
+
+
+def _read(
+    file: str, fail_on: "Sequence[str]", baseline: str | None, written: tuple[str | None, ...]
+) -> "tuple[SweepFile, list[GateRule], ResultTable | None]":
+    """The sweep, the rules of its gate and the baseline, once what is to be `written`, results first, can be."""
+    from planner.sweep.files import read_table, require_format
+    from planner.sweep.rules import parse_rule, require_judgeable
+    from planner.sweep.schema import load_sweep
+
+    rules = [parse_rule(text) for text in fail_on]
+    if written[0] is not None:
+        require_format(written[0])
+    for target in written:
+        refuse_unwritable(target)
+    before = read_table(baseline) if baseline is not None else None
+    given = load_sweep(file)
+    for rule in rules:
+        require_judgeable(rule, given.scenarios, baseline=before is not None)
+    refuse_variables("sweep", {"PLANNER_SEED": "--set seed=...", "PLANNER_THREADS": "--workers"})
+    return given, rules, before
 
 
 def _say_unsolved(table: "ResultTable") -> bool:

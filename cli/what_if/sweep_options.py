@@ -13,12 +13,6 @@ ResultsFile = Annotated[
     str | None,
     typer.Option("--output", "-o", metavar="FILE", help="Results as .parquet, .csv or .json.", rich_help_panel=OUTPUT),
 ]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", metavar="PATH=VALUE", help="Override a field of the base; repeatable.", rich_help_panel=INPUT
-    ),
-]
 SweepGap = Annotated[
     str | None, typer.Option(envvar="PLANNER_GAP", metavar="PERCENT", help="As of solve.", rich_help_panel=SOLVER)
 ]
