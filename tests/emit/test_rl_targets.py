@@ -328,6 +328,16 @@ def test_what_a_framework_cannot_run_is_refused(target: str, changes: dict[str, 
         emit(*plan(**changes), target)
 
 
+def test_all_that_a_framework_cannot_run_is_refused_at_once() -> None:
+    with pytest.raises(PlannerError) as refused:
+        emit(*plan(engine="sglang", actor={**MIXTURE, "pp": 2}, synchrony="stream"), "openrlhf")
+    error, told = refused.value, ("without pipeline and expert", "without pipeline stages", "does not stream")
+    assert [text in error.what for text in told] == [True] * 3
+    assert "`training_pp: [1]`" in error.hint
+    assert "`synchrony: [synchronous, asynchronous]`" in error.hint
+    assert error.where == "roles.actor"
+
+
 def test_groups_of_unequal_replicas_are_refused() -> None:
     envelope, decision = plan()
     tail = decision.roles[0].model_copy(update={"name": "rollout-tail"})

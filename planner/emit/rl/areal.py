@@ -6,7 +6,7 @@ The script merges it into the configuration of that example, and runs the exampl
 from typing import Any
 
 from planner.emit.documents import yaml_document
-from planner.emit.refusals import raise_first, refuse
+from planner.emit.refusals import raise_all, refuse
 from planner.emit.rl.job import (
     FP8_RECIPES,
     RlJob,
@@ -138,7 +138,7 @@ def _scorer(job: RlJob, role: Role) -> dict[str, Any]:
 
 
 def _files(job: RlJob) -> dict[str, str]:
-    raise_first(
+    raise_all(
         *off_the_gpus(job, "AReaL"),
         *other_formats(job, "AReaL", training=tuple(FP8_RECIPES)),
         *sleeps_otherwise(job, "AReaL", on_host=job.engine == "vllm"),

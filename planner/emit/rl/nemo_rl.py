@@ -7,7 +7,7 @@ hand.
 from typing import Any
 
 from planner.emit.documents import yaml_document
-from planner.emit.refusals import raise_first, refuse
+from planner.emit.refusals import raise_all, refuse
 from planner.emit.rl.job import (
     FP8_RECIPES,
     RlJob,
@@ -168,7 +168,7 @@ def _drafts(job: RlJob) -> dict[str, Any]:
 
 def _files(job: RlJob) -> dict[str, str]:
     node = job.node_gpus
-    raise_first(
+    raise_all(
         *elsewhere(job, "NeMo-RL's GRPO", served=("reward",), beside=("reference",)),
         *takes_otherwise(job, "NeMo-RL", batches=False),
         critic_shares(job, "NeMo-RL"),

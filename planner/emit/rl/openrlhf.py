@@ -7,7 +7,7 @@ Plans are priced for Megatron-Core with its distributed optimizer, which ZeRO-1 
 
 from collections.abc import Iterator
 
-from planner.emit.refusals import raise_first, refuse
+from planner.emit.refusals import raise_all, refuse
 from planner.emit.rl.job import (
     RlJob,
     command_script,
@@ -172,7 +172,7 @@ def _not_generated(job: RlJob) -> Iterator[tuple[bool, PlannerError]]:
 
 
 def _files(job: RlJob) -> dict[str, str]:
-    raise_first(*_not_trained(job), *_not_generated(job), *_not_scored(job))
+    raise_all(*_not_trained(job), *_not_generated(job), *_not_scored(job))
     needs = {"PROMPTS": "the prompts, a data set or file", "SAVE": "the folder to save to"}
     program = 'python3 -m openrlhf.cli.train_ppo_ray --data.prompt_dataset "${PROMPTS}" --ckpt.output_dir "${SAVE}"'
     trained = "Training is priced for Megatron-Core with a distributed optimizer: DeepSpeed may take longer"

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from planner.emit.refusals import raise_first, refuse
+from planner.emit.refusals import raise_all, refuse
 from planner.emit.rl.job import (
     FP8_RECIPES,
     RlJob,
@@ -117,7 +117,7 @@ def _gpus_before(job: RlJob) -> int:
 
 
 def _files(job: RlJob) -> dict[str, str]:
-    raise_first(
+    raise_all(
         (
             _straddles(job),
             refuse(

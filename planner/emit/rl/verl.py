@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 
 from planner.emit.documents import commented
-from planner.emit.refusals import raise_first, refuse
+from planner.emit.refusals import raise_all, refuse
 from planner.emit.rl.job import (
     FP8_RECIPES,
     RlJob,
@@ -205,7 +205,7 @@ def _text(value: object) -> str:
 
 
 def _files(job: RlJob) -> dict[str, str]:
-    raise_first(
+    raise_all(
         *elsewhere(job, "verl", served=("reward", "teacher")),
         *takes_otherwise(job, "verl", batches=False),
         critic_shares(job, "verl"),

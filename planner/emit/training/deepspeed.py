@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator
 
 from planner.costs.operators.recompute import BY_OPERATOR
-from planner.emit.refusals import raise_first, refuse
+from planner.emit.refusals import raise_all, refuse
 from planner.emit.shell import reference
 from planner.emit.training.batch_ramp import require_constant
 from planner.emit.training.job import PIPELINE_OUTSIDE, LaunchJob, training_target
@@ -48,7 +48,7 @@ def configuration(job: LaunchJob) -> dict[str, object]:
 def _require_deepspeed(job: LaunchJob) -> None:
     """Raises PlannerError for what the configuration cannot say."""
     require_constant(job, "DeepSpeed")
-    raise_first(*_beyond_layouts(job), *_beyond_states(job))
+    raise_all(*_beyond_layouts(job), *_beyond_states(job))
 
 
 def _beyond_layouts(job: LaunchJob) -> Iterator[tuple[bool, PlannerError]]:

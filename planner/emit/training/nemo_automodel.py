@@ -7,7 +7,7 @@ from the Hugging Face name of the model; data are a file or a data set of questi
 import yaml
 
 from planner.emit.documents import commented
-from planner.emit.refusals import raise_first, refuse
+from planner.emit.refusals import raise_all, refuse
 from planner.emit.shell import reference, word
 from planner.emit.training.batch_ramp import require_constant, steps
 from planner.emit.training.job import PIPELINE_OUTSIDE, LaunchJob, training_target
@@ -115,7 +115,7 @@ def _require_automodel(job: LaunchJob) -> None:
         ),
     )
     hint = "plan without it, or use `--target megatron-bridge`"
-    raise_first(*((applies, refuse(f"NeMo AutoModel has {what}", where, hint)) for applies, where, what in problems))
+    raise_all(*((applies, refuse(f"NeMo AutoModel has {what}", where, hint)) for applies, where, what in problems))
 
 
 def _files(job: LaunchJob) -> dict[str, str]:

@@ -5,7 +5,7 @@ registry; what the plan decided replaces training, parallelism and recomputation
 """
 
 from planner.emit.documents import commented
-from planner.emit.refusals import raise_first, refuse
+from planner.emit.refusals import raise_all, raise_first, refuse
 from planner.emit.shell import word
 from planner.emit.training.batch_ramp import require_constant
 from planner.emit.training.job import PIPELINE_OUTSIDE, LaunchJob, require_trained, training_target
@@ -157,7 +157,7 @@ def _require_torchtitan(job: LaunchJob) -> None:
         (parts_of_layers, "stage_runs", "no recomputation of a part of the layers whole"),
     )
     hint = "plan without it, or use `--target megatron-lm`"
-    raise_first(*((applies, refuse(f"torchtitan has {what}", where, hint)) for applies, where, what in problems))
+    raise_all(*((applies, refuse(f"torchtitan has {what}", where, hint)) for applies, where, what in problems))
 
 
 def _lines(fields: dict[str, object]) -> str:
