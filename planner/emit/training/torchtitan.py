@@ -5,7 +5,7 @@ registry; what the plan decided replaces training, parallelism and recomputation
 """
 
 from planner.emit.documents import commented
-from planner.emit.refusals import raise_all, raise_first, refuse
+from planner.emit.refusals import raise_all, refuse
 from planner.emit.shell import word
 from planner.emit.training.batch_ramp import require_constant
 from planner.emit.training.job import PIPELINE_OUTSIDE, LaunchJob, require_trained, training_target
@@ -131,15 +131,13 @@ def _require_torchtitan(job: LaunchJob) -> None:
     require_trained(job, "torchtitan")
     whole = [run for run in job.stages if run.recompute.granularity == "full"]
     parts_of_layers = any(run.recompute.num_layers != run.num_layers for run in whole)
-    raise_first(
-        (
-            job.options.task != "pretrain",
-            refuse(
-                f"torchtitan's configuration here starts from no weights, and task `{job.options.task}` does",
-                "roles",
-                "use `--target megatron-bridge`",
-            ),
-        )
+    task = (
+        job.options.task != "pretrain",
+        refuse(
+            f"torchtitan's configuration here starts from no weights, and task `{job.options.task}` does",
+            "roles",
+            "use `--target megatron-bridge`",
+        ),
     )
     problems = (
         (decision.schedule not in SCHEDULES and shape.pp > 1, "schedule", f"no schedule `{decision.schedule}`"),
@@ -157,7 +155,7 @@ def _require_torchtitan(job: LaunchJob) -> None:
         (parts_of_layers, "stage_runs", "no recomputation of a part of the layers whole"),
     )
     hint = "plan without it, or use `--target megatron-lm`"
-    raise_all(*((applies, refuse(f"torchtitan has {what}", where, hint)) for applies, where, what in problems))
+    raise_all(task, *((applies, refuse(f"torchtitan has {what}", where, hint)) for applies, where, what in problems))
 
 
 def _lines(fields: dict[str, object]) -> str:
