@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.importing.formats import kubernetes
-from planner.importing.formats.kubernetes import Pods, gpus_of
+from planner.importing.formats.pods import Pods, gpus_of
 from planner.importing.launches import interpolated, words_of
 from planner.importing.records import Reading
 from planner.importing.values import below, count_of, list_of, mapping_of

@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from planner.importing.formats.kubernetes import Document, Pods, config_maps, container_ways, gpus_of, pods_of
+from planner.importing.formats.kubernetes import config_maps, container_ways
+from planner.importing.formats.pods import Document, Pods, gpus_of, pods_of
 from planner.importing.launches import Started
 from planner.importing.values import below, count_of, list_of, mapping_of
 

@@ -189,7 +189,7 @@ def read_ray_serve(document: Document, given: Mapping[str, str], source: str) ->
 
 def _spread_over_hosts(roles: Sequence[dict[str, Any]], groups: Sequence[Mapping[str, Any]]) -> None:
     """The nodes of replicas that are larger than any worker of the cluster."""
-    from planner.importing.formats.kubernetes import gpus_of
+    from planner.importing.formats.pods import gpus_of
 
     largest = max((gpus_of(below(group, "template", "spec")) or 0 for group in groups), default=0)
     for role in roles:
@@ -217,7 +217,7 @@ def _ray_llms(config: object) -> Iterator[tuple[str | None, dict[str, Any]]]:
 
 
 def _worker_gpus(group: Mapping[str, Any]) -> int:
-    from planner.importing.formats.kubernetes import gpus_of
+    from planner.importing.formats.pods import gpus_of
 
     a_pod = gpus_of(below(group, "template", "spec")) or 0
     return a_pod * count_of(group.get("replicas"), 1) * count_of(group.get("numOfHosts"), 1)
