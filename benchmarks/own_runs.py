@@ -219,7 +219,7 @@ class Decision:
     def believed(self, seen: list[int]) -> tuple[float, float, float]:
         """Of the rows not run after these: mean error of TPOT, share that intervals hold, their mean width."""
         state, rest = self.after(seen), np.setdiff1d(np.arange(len(self.members)), seen)
-        low, high = (end[rest] for end in middle_of(state.x, self.likeness))
+        low, high = (end[rest] for end in middle_of(state.x))
         measured, predicted = self.tpot_s[rest], np.exp(state.x.mean_M[rest])
         wrong, held = np.abs(predicted / measured - 1.0), (measured >= low) & (measured <= high)
         return float(wrong.mean()), float(held.mean()), float(np.log(high / low).mean())

@@ -23,8 +23,9 @@ from planner.api import solve
 from planner.check import check_plan
 from planner.emit.registry import emit
 from planner.errors import Infeasible, PlannerError
-from planner.kinds.rl.decision import RlDecision, RlOptions
+from planner.kinds.rl.decision import RlDecision
 from planner.kinds.rl.formulate import formulate
+from planner.kinds.rl.options import RlOptions
 from planner.kinds.rl.setting import read_setting
 from planner.plan.schema import Envelope
 from planner.problem.recorded import AtHand, resolved_again

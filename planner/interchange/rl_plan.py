@@ -6,8 +6,9 @@ from typing import TypeVar
 
 from planner.documents.read import Document
 from planner.errors import PlannerError
-from planner.kinds.rl.decision import RlDecision, RlOptions
+from planner.kinds.rl.decision import RlDecision
 from planner.kinds.rl.horizon import plan_named
+from planner.kinds.rl.options import RlOptions
 from planner.kinds.rl.proof import HEURISTIC, proven_problem
 from planner.kinds.rl.proof import plan_of as plan_of_decision
 from planner.plan.schema import Decision, Envelope

@@ -11,7 +11,8 @@ from typing import Any
 
 import yaml
 
-from planner.kinds.rl.decision import RlDecision, RlOptions
+from planner.kinds.rl.decision import RlDecision
+from planner.kinds.rl.options import RlOptions
 from planner.plan.schema import Role
 
 Fields = dict[str, Any]

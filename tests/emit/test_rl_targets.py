@@ -14,7 +14,8 @@ from launched_rl_fields import differences, launched
 
 from planner.emit.registry import emit
 from planner.errors import PlannerError
-from planner.kinds.rl.decision import RlDecision, RlOptions
+from planner.kinds.rl.decision import RlDecision
+from planner.kinds.rl.options import RlOptions
 from planner.plan.schema import Envelope, Parallelism
 
 PLAN = Path(__file__).parents[1] / "plans" / "rl.json"

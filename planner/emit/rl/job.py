@@ -11,8 +11,9 @@ from planner.emit.rl.nodes import RoleNodes, node_gpus, role_nodes
 from planner.emit.serving.checkpoints import written_name
 from planner.emit.shell import Flag, continued, preamble, refuse_unprintable, required, word
 from planner.errors import PlannerError
-from planner.kinds.rl.decision import RewardCalls, RlDecision, RlOptions
+from planner.kinds.rl.decision import RlDecision
 from planner.kinds.rl.names import BATCH_SAMPLES, BETWEEN_TURNS, END_STAGES, PRECISION, WEIGHTS, stands_apart
+from planner.kinds.rl.options import RewardCalls, RlOptions
 from planner.models.architecture import MoeFfn
 from planner.plan.schema import Decision, Envelope, Parallelism, Role
 from planner.problem.lengths import end_of_samples

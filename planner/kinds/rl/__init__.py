@@ -1,7 +1,8 @@
 """Plan kind `rl`: RL post-training (PPO, GRPO ...): which GPUs generate, which train, and how both overlap."""
 
 from planner.kinds.registry import Kind
-from planner.kinds.rl.decision import RlDecision, RlOptions
+from planner.kinds.rl.decision import RlDecision
+from planner.kinds.rl.options import RlOptions
 from planner.kinds.rl.reads import READS
 
 KIND = Kind(

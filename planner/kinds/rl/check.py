@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 from planner.documents.units import format_si
-from planner.kinds.rl.decision import CRITIC_FREE, RlDecision, RlOptions, ServedModel
+from planner.kinds.rl.decision import RlDecision
 from planner.kinds.rl.names import BATCH_SAMPLES, GPUS
+from planner.kinds.rl.options import CRITIC_FREE, RlOptions, ServedModel
 from planner.plan import placement
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope, Role

@@ -12,7 +12,7 @@ from planner.arrays import Floats, Ints
 from planner.documents.files import digest
 from planner.errors import PlannerError
 from planner.kinds.rl.agents.stated import trajectories_of
-from planner.kinds.rl.decision import RecordedSamples, RlOptions, ToolCalls
+from planner.kinds.rl.options import RecordedSamples, RlOptions, ToolCalls
 from planner.kinds.rl.setting import RlSetting
 from planner.problem.lengths import end_of_samples
 from planner.problem.schema import Problem

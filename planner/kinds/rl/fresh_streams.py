@@ -8,9 +8,10 @@ import numpy as np
 from planner.arrays import Floats
 from planner.documents.units import format_si
 from planner.errors import PlannerError
-from planner.kinds.rl.decision import RlDecision, RlOptions
+from planner.kinds.rl.decision import RlDecision
 from planner.kinds.rl.formulate import formulate
 from planner.kinds.rl.names import LATE
+from planner.kinds.rl.options import RlOptions
 from planner.kinds.rl.proof import plan_of
 from planner.kinds.rl.setting import RlSetting, read_setting
 from planner.kinds.rl.simulated.engines import simulated_finish_s, simulated_iterations, simulated_period_s

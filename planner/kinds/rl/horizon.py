@@ -5,9 +5,10 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from planner.errors import PlannerError
-from planner.kinds.rl.decision import HorizonStep, RlDecision, RlOptions, Running
+from planner.kinds.rl.decision import HorizonStep, RlDecision
 from planner.kinds.rl.drawn import draw_periods
 from planner.kinds.rl.names import choice_name, group_name, mode_name
+from planner.kinds.rl.options import RlOptions, Running
 from planner.plan.reader import load_plan_document
 from planner.problem.resolve import Resolved
 from planner.problem.schema import Problem

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from planner.errors import PlannerError
 from planner.kinds.rl.agents.stated import agentic_plan, agentic_problem, rollouts_of
-from planner.kinds.rl.decision import RlDecision, RlOptions
+from planner.kinds.rl.decision import RlDecision
 from planner.kinds.rl.drawn import digest_of, draw_periods, trained_tokens
 from planner.kinds.rl.fused_training import relaxed, replayed
 from planner.kinds.rl.horizon import METRICS, horizon_problem, plan_named, steps_of
@@ -28,6 +28,7 @@ from planner.kinds.rl.names import (
     replica_name,
     training_label,
 )
+from planner.kinds.rl.options import RlOptions
 from planner.kinds.rl.simulated_parts import (
     fused_scoring,
     in_flight_updates,

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from planner.costs.training.config import computed_in
-from planner.kinds.rl.decision import CRITIC_FREE, RlOptions
+from planner.kinds.rl.options import CRITIC_FREE, RlOptions
 from planner.models.architecture import MoeFfn
 from planner.problem.resolve import Resolved
 from planner.problem.schema import Problem, TraceLengths

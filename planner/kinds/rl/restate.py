@@ -5,11 +5,12 @@ from dataclasses import replace
 
 from planner.errors import PlannerError
 from planner.kinds.rl.agents.stated import agentic_problem
-from planner.kinds.rl.decision import RlDecision, RlOptions
+from planner.kinds.rl.decision import RlDecision
 from planner.kinds.rl.drawn import digest_of
 from planner.kinds.rl.formulate import FormulatedRl, formulate
 from planner.kinds.rl.fused_training import replayed
 from planner.kinds.rl.horizon import METRICS, horizon_problem, plan_named
+from planner.kinds.rl.options import RlOptions
 from planner.kinds.rl.plan.certificate import (
     PRUNED,
     TOLERANCE,

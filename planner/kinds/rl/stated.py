@@ -6,8 +6,8 @@ from math import inf
 
 from planner.hardware.cluster import Pool
 from planner.kinds.rl.agents.stated import agent_modes
-from planner.kinds.rl.decision import RlOptions, Synchrony
 from planner.kinds.rl.drawn import generated, samples
+from planner.kinds.rl.options import RlOptions, Synchrony
 from planner.problem.schema import Problem
 from planner.rl.curves import CurvePool, Curves
 from planner.rl.plan import Placement, RlMode, Sync

@@ -8,9 +8,10 @@ from collections.abc import Iterator, Sequence
 from planner.documents.trace_events import Span
 from planner.errors import PlannerError
 from planner.kinds.rl.agents.stated import agentic_problem
-from planner.kinds.rl.decision import RlDecision, RlOptions
+from planner.kinds.rl.decision import RlDecision
 from planner.kinds.rl.fused_training import replayed
 from planner.kinds.rl.names import LATE
+from planner.kinds.rl.options import RlOptions
 from planner.kinds.rl.proof import agentic_plan_of, plan_of, proven_problem
 from planner.plan.schema import Envelope
 from planner.problem.recorded import recorded_options, recorded_problem

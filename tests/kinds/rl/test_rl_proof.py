@@ -9,8 +9,9 @@ from broken_rl_plans import failed
 
 from planner.api import solve
 from planner.check import check_plan
-from planner.kinds.rl.decision import RlDecision, RlOptions
+from planner.kinds.rl.decision import RlDecision
 from planner.kinds.rl.drawn import draw_batches
+from planner.kinds.rl.options import RlOptions
 from planner.kinds.rl.plan.certificate import claim
 from planner.plan.schema import Envelope
 from planner.problem.schema import Problem

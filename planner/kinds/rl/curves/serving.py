@@ -18,8 +18,8 @@ from planner.errors import Infeasible, PlannerError
 from planner.hardware.cluster import Pool
 from planner.kinds.rl.curves.generation import MOST_DOMAINS, PREFILL_TOKENS, splits
 from planner.kinds.rl.curves.shapes import Lengths
-from planner.kinds.rl.decision import ServedModel
 from planner.kinds.rl.drawn import samples
+from planner.kinds.rl.options import ServedModel
 from planner.kinds.rl.setting import RlSetting
 from planner.models.architecture import Architecture, MoeFfn
 from planner.plan.schema import Memory, Parallelism

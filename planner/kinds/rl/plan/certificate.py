@@ -11,10 +11,10 @@ from planner.errors import PlannerError
 from planner.kinds.rl.agents.options import Agents
 from planner.kinds.rl.agents.stated import agentic_problem
 from planner.kinds.rl.curves.shapes import CONTEXTS, EXPERTS, PIPELINES
-from planner.kinds.rl.decision import CRITIC_FREE, RlOptions
 from planner.kinds.rl.formulate import FormulatedRl
 from planner.kinds.rl.horizon import METRICS
 from planner.kinds.rl.names import learner_name, mode_name, moves_of, priority_of, replica_name, service_name
+from planner.kinds.rl.options import CRITIC_FREE, RlOptions
 from planner.kinds.rl.plan.solved import Solved
 from planner.kinds.rl.proof import horizon_evidence, horizon_record, proof_record
 from planner.kinds.rl.setting import RlSetting

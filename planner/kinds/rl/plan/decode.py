@@ -4,8 +4,9 @@ from math import isfinite
 from typing import Any
 
 from planner.kinds.rl.agents.stated import dispatch_of, rollouts_of, threshold_of
-from planner.kinds.rl.decision import RlDecision, Synchrony, Turns, WeightSync
+from planner.kinds.rl.decision import RlDecision, Turns, WeightSync
 from planner.kinds.rl.names import priority_of
+from planner.kinds.rl.options import Synchrony
 from planner.kinds.rl.plan.phases import phases
 from planner.kinds.rl.plan.placement import placement
 from planner.kinds.rl.plan.roles import roles

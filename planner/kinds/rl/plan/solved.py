@@ -5,12 +5,7 @@ from typing import Literal
 
 from planner.hardware.cluster import Pool
 from planner.kinds.rl.curves.training import Trainer
-from planner.kinds.rl.decision import (
-    FusedScoring,
-    FusedTraining,
-    LateRollout,
-    ServedScoring,
-)
+from planner.kinds.rl.decision import FusedScoring, FusedTraining, LateRollout, ServedScoring
 from planner.kinds.rl.drawn import trained_tokens
 from planner.kinds.rl.formulate import FormulatedRl
 from planner.kinds.rl.setting import RlSetting
