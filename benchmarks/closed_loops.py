@@ -99,7 +99,9 @@ def means_of(loop: dict[str, float]) -> tuple[float, float]:
     batch = min(loop["clients"] / loop["decode_ranks"], max(int(loop["most_decoding"]), 1))
     step_s = loop["base_s"] + loop["slope_s"] * batch
     looks = 0.0 if apart else (loop["poll_steps"] - 1.0) / 2.0 + loop["hold_steps"] + loop["output_steps"]
-    return float(np.mean(result.ttft_s)) + loop["frontend_s"] + loop["arrival_s"] + looks * step_s, tpot_s
+    tokens = loop["isl"] * (1.0 - loop["spread"] / 2.0)
+    way_s = loop["frontend_s"] + loop["frontend_token_s"] * tokens + loop["arrival_s"]
+    return float(np.mean(result.ttft_s)) + way_s + looks * step_s, tpot_s
 
 
 def simulated_run(loop: dict[str, float], seed: int = 0, *, delayed: bool = False) -> SimulationResult:

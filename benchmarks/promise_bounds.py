@@ -171,7 +171,8 @@ def best_of_all(raw: dict[str, Any], verified: float) -> tuple[float, int, int]:
             if most <= best * BETTER:
                 continue
             instance = dataclasses.replace(engine.instance, most_sequences=batch, token_budget=chunk)
-            overhead_s = setting.costs_of_pool[engine.model, engine.pool].costs.engine.request_s
+            overheads = setting.costs_of_pool[engine.model, engine.pool].costs.engine
+            overhead_s = float(overheads.request_s(setting.resolved.workloads[0].input.mean_tokens))
             fleet = Fleet((instance,) * members, request_overhead_s=overhead_s, groups=(engine.shape.dp,) * count)
             if not keeps(fleet, short, best * BETTER * gpus) or not keeps(fleet, long, best * BETTER * gpus):
                 continue

@@ -20,7 +20,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "oracles"))
 
 import tandem_simulator as tandem
 from ahead_simulator import AheadSimulator
-from scheduler_referee import Stream, interpreter, judged, not_expressible
+from scheduler_referee import Stream, interpreter, judged, not_expressible, tokenised_at_s
 from step_prices import decode_s, mixed_s
 from step_simulator import StepSimulator
 
@@ -111,7 +111,13 @@ def _alone(fleet: Fleet) -> bool:
 
 def _plain(fleet: Fleet) -> Fleet:
     """The first engine by itself; no request comes near the limit on its context."""
-    return Fleet((replace(fleet.instances[0], most_context=UNLIMITED),), request_overhead_s=fleet.request_overhead_s)
+    return Fleet(
+        (replace(fleet.instances[0], most_context=UNLIMITED),),
+        request_overhead_s=fleet.request_overhead_s,
+        frontend_s=fleet.frontend_s,
+        frontend_token_s=fleet.frontend_token_s,
+        tokenises_together=fleet.tokenises_together,
+    )
 
 
 def _by_vllm(fleet: Fleet, own: Sequence[SimulationResult]) -> tuple[str, list[SimulationResult]]:
@@ -157,7 +163,7 @@ def _by_tandem(fleet: Fleet, run: SimulationResult) -> SimulationResult:
         kv_tokens=engine.kv_tokens,
         block_tokens=fleet.block_tokens,
     )
-    arrivals = (load.arrival_s + fleet.request_overhead_s).tolist()
+    arrivals = tokenised_at_s(fleet, load).tolist()
     rows = zip(arrivals, load.input_tokens.tolist(), load.output_tokens.tolist(), strict=True)
     requests = [tandem.Request(number, *row) for number, row in enumerate(rows)]
     tandem.simulate([tandem.Engine(rules) for _ in fleet.instances], requests)

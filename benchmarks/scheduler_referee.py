@@ -24,6 +24,7 @@ import numpy as np
 from simulated_steps import Step, steps_of
 
 from planner.arrays import Floats, Ints
+from planner.simulate.fleet.front_ends import fronts_of, tokenised_s, turn_s
 from planner.simulate.fleet.instances import UNLIMITED, Fleet, Instance
 from planner.simulate.fleet.step_grid import StepGrid
 from planner.simulate.requests.stream import Requests
@@ -204,7 +205,7 @@ def for_referee(stream: Stream) -> dict[str, Any]:
         ],
         "routing": fleet.routing,
         "requests": {
-            "arrival_s": (requests.arrival_s + fleet.request_overhead_s).tolist(),
+            "arrival_s": tokenised_at_s(fleet, requests).tolist(),
             "input_tokens": requests.input_tokens.tolist(),
             "output_tokens": requests.output_tokens.tolist(),
             "prefix": [requests.prefix[first:last].tolist() for first, last in pairwise(ends)],
@@ -259,6 +260,19 @@ class RefereeTimes:
     ttft_s: Floats  # [R]
     tpot_s: Floats  # [R], nan where an answer has one token
     itl_s: list[Floats]  # [R] of the gaps between the tokens of each
+
+
+def tokenised_at_s(fleet: Fleet, requests: Requests) -> Floats:
+    """When requests come from the front ends of a fleet of one model whose engines all do both [R]."""
+    free_s, last_s = (dict.fromkeys(fronts_of(fleet), 0.0) for _ in range(2))
+    arrival_s = requests.arrival_s + fleet.request_overhead_s
+    busy_s, whole_s = (times(fleet, requests.input_tokens) for times in (turn_s, tokenised_s))
+    ready_s = np.zeros(len(requests))
+    for r in np.argsort(arrival_s, kind="stable").tolist():
+        front = min(free_s, key=lambda each: (free_s[each], each))
+        free_s[front] = max(free_s[front], arrival_s[r]) + busy_s[r]
+        ready_s[r] = last_s[front] = max(free_s[front] + whole_s[r] - busy_s[r], last_s[front])
+    return ready_s
 
 
 def not_expressible(fleet: Fleet) -> str | None:

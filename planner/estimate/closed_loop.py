@@ -13,9 +13,11 @@ decoding waits until none is left (SGLang), so that clients with equal lengths s
 share steps. Where `hold_steps` is positive, prompts wait that many decode steps for others, or until FULL of a step's
 prompt tokens wait. Clients start together, or spread over the time of one answer where they are `staggered`.
 
-What an engine adds before the first token: every request passes the one front end in turn (`frontend_s`), takes an
-exponential delay on its way (`arrival_s`), is seen when the scheduler next looks (every `poll_steps` decode steps), and
-its first token leaves `output_steps` decode steps after its prefill.
+What an engine adds before the first token: every request passes the one front end of all ranks in turn (`frontend_s`,
+and `frontend_token_s` for each token of its prompt), or one of its rank that tokenises prompts beside each other, in
+order (`tokenises_together`: vLLM, and routers of disaggregated ones; planner/simulate/fleet/front_ends.py), takes an
+exponential delay on its way (`arrival_s`), is seen when the scheduler next looks (every `poll_steps` decode steps),
+and its first token leaves `output_steps` decode steps after its prefill.
 
 Tails, where they are asked for: quantiles of requests (those of later rounds standing for the ones not simulated), and
 of gaps between tokens, each step counting one gap for every sequence that it decodes and a step of prompts alone
@@ -71,6 +73,8 @@ class ClosedLoops:
     graph_batch: Floats  # sequences of the largest decoding step that CUDA graphs hold
     eager_s: Floats  # of a larger one, at least: that long the host launches its kernels
     jitter: Floats  # coefficient of variation of the time of a step
+    frontend_token_s: Floats  # for each token of a prompt
+    tokenises_together: Floats  # 1 where prompts are tokenised beside each other, by a front end of each rank
 
 
 @dataclass(frozen=True, slots=True)

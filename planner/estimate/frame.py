@@ -79,6 +79,8 @@ class Added:
     latent_launch_s: Floats
     triton_launch_s: Floats
     frontend_s: Floats
+    frontend_token_s: Floats
+    tokenises_together: Floats
     arrival_s: Floats
     poll_steps: Floats
     output_steps: Floats
@@ -177,6 +179,8 @@ def loop_of(frame: Frame, pace: Pace, added: Added) -> ClosedLoops:
         graph_batch=frame.graph_batch,
         eager_s=_launched_s(frame, added),
         jitter=frame.jitter,
+        frontend_token_s=_frontend_token_s(frame, added),
+        tokenises_together=np.maximum(added.tokenises_together, frame.disaggregated),
     )
 
 
@@ -198,7 +202,7 @@ def settled(frame: Frame, pace: Pace, added: Added) -> Settled:
     decoding, steps = frame.clients / frame.decode_ranks, frame.output_steps
     prompts_s = decoding * (frame.isl * pace.token_s + pace.start_s)
     tpot = np.where(together, pace.base_s + pace.slope_s * decoding + prompts_s / 2.0 / steps, rest.tpot_s)
-    ttft = np.where(together, prompts_s / 2.0 + added.frontend_s + added.arrival_s, rest.ttft_s)
+    ttft = np.where(together, prompts_s / 2.0 + _way_s(frame, added), rest.ttft_s)
     rate = np.where(together, frame.clients / (ttft + steps * tpot), rest.rate_per_s)
     return Settled(rate, ttft, tpot, np.where(together, decoding, rest.decoding))
 
@@ -224,8 +228,7 @@ def _dynamics(frame: Frame, pace: Pace, added: Added) -> Dynamics:
         queue_s=prompt,
         service_s=np.where(apart, np.maximum(pace.prompt_s, prompt), joining)
         + _moved_s(frame, added)
-        + _frontend_s(frame, added)
-        + added.arrival_s,
+        + _way_s(frame, added),
         first_steps=np.where(apart, 0.0, waits),
         service_cv2=frame.isl_cv**2,
         most_decoding=frame.most_decoding,
@@ -271,8 +274,17 @@ def _prefill_first(frame: Frame, added: Added) -> Floats:
     return added.prefill_first * (1.0 - frame.mixed_steps)
 
 
+def _way_s(frame: Frame, added: Added) -> Floats:
+    """From a client to the scheduler, where no other request is on its way."""
+    return _frontend_s(frame, added) + _frontend_token_s(frame, added) * frame.isl + added.arrival_s
+
+
 def _frontend_s(frame: Frame, added: Added) -> Floats:
     return np.where(frame.disaggregated > 0, added.router_s, added.frontend_s) * (1.0 - frame.in_process)
+
+
+def _frontend_token_s(frame: Frame, added: Added) -> Floats:
+    return added.frontend_token_s * (1.0 - frame.in_process)
 
 
 def _moved_s(frame: Frame, added: Added) -> Floats:

@@ -18,7 +18,7 @@ PLAIN = {
     "slope_s": 1e-4, "start_s": 2e-3, "token_s": 1e-5, "moved_s": 0.0, "step_tokens": 8192.0, "frontend_s": 0.0,
     "arrival_s": 0.0, "poll_steps": 1.0, "output_steps": 0.0, "hold_steps": 0.0, "prefill_first": 0.0,
     "staggered": 0.0, "least_s": 0.0, "rate_per_s": 0.0, "cache_tokens": np.inf, "graph_batch": np.inf, "eager_s": 0.0,
-    "jitter": 0.0,
+    "jitter": 0.0, "frontend_token_s": 0.0, "tokenises_together": 0.0,
 }  # fmt: skip
 
 
@@ -49,8 +49,19 @@ def test_a_first_burst_waits_for_its_turn() -> None:
 
 def test_what_an_engine_adds_adds_up() -> None:
     plain = simulate_loops(loop()).ttft_s[0]
-    added = simulate_loops(loop(frontend_s=0.02, output_steps=3.0)).ttft_s[0]
-    assert added == pytest.approx(plain + 0.02 + 3 * 0.01)
+    added = simulate_loops(loop(frontend_s=0.02, frontend_token_s=4e-6, output_steps=3.0)).ttft_s[0]
+    assert added == pytest.approx(plain + 0.02 + 1000 * 4e-6 + 3 * 0.01)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "together", "waits"), [(1.0, 0.0, 4.5), (4.0, 0.0, 4 * 4.5 - 3), (4.0, 1.0, 1.0)], ids=str
+)
+def test_prompts_are_tokenised_in_turn_or_together(ranks: float, together: float, waits: float) -> None:
+    """Of eight clients a rank that start together each waits for the prompts before it, hardly for the device."""
+    burst = {"clients": 8.0 * ranks, "decode_ranks": ranks, "requests_per_client": 1.0, "token_s": 1e-9}
+    burst |= {"start_s": 0.0, "base_s": 1e-6, "tokenises_together": together}
+    added = simulate_loops(loop(**burst, frontend_token_s=5e-6)).ttft_s[0] - simulate_loops(loop(**burst)).ttft_s[0]
+    assert added == pytest.approx(waits * 1000 * 5e-6, rel=0.03)
 
 
 def test_apart_a_prompt_takes_its_server_and_the_way() -> None:

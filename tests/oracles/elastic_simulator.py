@@ -54,7 +54,7 @@ class ElasticSimulator(StepSimulator):
             while self.to_come and min(self.to_come)[0] <= self.now:
                 first = min(self.to_come)
                 self.to_come.remove(first)
-                self.arrive(self.requests[first[2]])
+                self.come(self.requests[first[2]])
             self.prefill()
             self.decode()
             assert all(0 <= e.free <= self.rules.kv_tokens // self.fleet.block_tokens for e in self.engines)

@@ -61,6 +61,9 @@ def fleets(chosen: Draw) -> Fleet:
         decode_routing=chosen(st.sampled_from(sorted(ROUTINGS))),
         queueing=chosen(st.sampled_from(sorted(set(QUEUEINGS) - {"feedback"}))),
         request_overhead_s=chosen(st.sampled_from([0.0, 0.7])),
+        frontend_s=chosen(st.sampled_from([0.0, 0.0, 0.9])),
+        frontend_token_s=chosen(st.sampled_from([0.0, 0.0, 0.2])),
+        tokenises_together=chosen(st.booleans()),
         first_token_from=chosen(st.sampled_from(["decode", "prefill"])),
         groups=chosen(st.sampled_from([(), (len(roles),), (1,) * len(roles)])) if not apart else (),
     )

@@ -100,6 +100,9 @@ def fleets(chosen: Draw) -> Fleet:
         block_tokens=chosen(st.sampled_from([1, 4])),
         prefix_caching=chosen(st.booleans()),
         request_overhead_s=chosen(st.sampled_from([0.0, 0.25])),
+        frontend_s=chosen(st.sampled_from([0.0, 0.0, 0.4])),
+        frontend_token_s=chosen(st.sampled_from([0.0, 0.0, 0.1])),
+        tokenises_together=chosen(st.booleans()),
         migration_period_s=chosen(st.sampled_from([float("inf"), 1.7])),
         crowded_below=chosen(st.sampled_from([1.0, 50.0])),
         spare_above=chosen(st.sampled_from([-9.0, 2.0])),
@@ -274,6 +277,9 @@ def elastic_fleets(chosen: Draw) -> Fleet:
         queueing=chosen(st.sampled_from(["fcfs", "priority", "shortest-predicted"])),
         block_tokens=chosen(st.sampled_from([1, 4])),
         request_overhead_s=chosen(st.sampled_from([0.0, 0.25])),
+        frontend_s=chosen(st.sampled_from([0.0, 0.0, 0.4])),
+        frontend_token_s=chosen(st.sampled_from([0.0, 0.0, 0.1])),
+        tokenises_together=chosen(st.booleans()),
         elastic=elastic,
     )
 

@@ -51,6 +51,26 @@ class StepRouting(StepMemory):
     def num_decoding(self, e: Engine) -> int:
         return len(e.batch)
 
+    def come(self, r: Request) -> None:
+        """What clients send waits for the front end that is free first, of engines that take it."""
+        open_to = [e for e in self.engines if e.role != "decode" and e.life == "open" and self.serves(e, r)]
+        beside_s = self.fleet.frontend_token_s * r.input
+        own_s = self.fleet.frontend_s + (0.0 if self.fleet.tokenises_together else beside_s)
+        beside_s = beside_s if self.fleet.tokenises_together else 0.0
+        if r.state != "to come" or own_s + beside_s == 0.0 or not open_to:
+            self.arrive(r)
+            return
+        e = min(map(self.front, open_to), key=lambda e: (e.front_free_s, e.id))
+        e.front_free_s = max(e.front_free_s, self.now) + own_s
+        e.front_ready_s = max(e.front_free_s + beside_s, e.front_ready_s)
+        r.state = "tokenised"
+        self.to_come.append((e.front_ready_s, 1, r.id))
+
+    def front(self, e: Engine) -> Engine:
+        if self.fleet.elastic or any(other.rules.role == "prefill" for other in self.engines):
+            return self.engines[0]
+        return e if self.fleet.tokenises_together else self.engines[e.leader]
+
     def arrive(self, r: Request) -> None:
         e = r.home
         if r.state != "fetching" or e is None or e.life != "open" or e.role == "decode":

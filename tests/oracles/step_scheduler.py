@@ -135,8 +135,9 @@ class StepScheduler(StepRouting):
 
     def encode(self, e: Engine, r: Request, new: float) -> None:
         encoded = 0.0 if self.load.encoded is None else float(self.load.encoded[r.id])
-        if encoded and e.rules.encode_s:
-            base_s, token_s = e.rules.encode_s[0]
+        workload = 0 if self.load.workload is None else int(self.load.workload[r.id])
+        if encoded and workload < len(e.rules.encode_s):
+            base_s, token_s = e.rules.encode_s[workload]
             e.penalty_s += new * (base_s + token_s * encoded)
 
     def admit_one(self, e: Engine, r: Request, left: int, margin: int) -> bool:

@@ -30,7 +30,7 @@ class StepSimulator(StepScheduler):
             while self.to_come and min(self.to_come)[0] <= self.now:
                 first = min(self.to_come)
                 self.to_come.remove(first)
-                self.arrive(self.requests[first[2]])
+                self.come(self.requests[first[2]])
             self.migrate()
             self.operate()
             self.schedule_all()

@@ -88,6 +88,8 @@ class Engine:
     up_since_s: float = 0.0
     up_s: float = 0.0
     turns: int = 0
+    front_free_s: float = 0.0  # of its front end
+    front_ready_s: float = 0.0  # of the last prompt there
 
 
 class StepState:

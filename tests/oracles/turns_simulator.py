@@ -159,7 +159,7 @@ class PlanPrices:
         overheads = calibration.engine(engine.name, engine.version)
         self.options, self.workloads = options, resolved.workloads
         self.tp = [role.parallelism.tp for role in decision.roles]
-        self.way_s = overheads.request_s
+        self.way_s = [float(overheads.request_s(each.input.mean_tokens)) for each in resolved.workloads]
         most = options.max_batch
         self.captured = sorted({size for size in (1, 2, 4, *range(8, most, 8)) if size < most} | {most})
 
@@ -238,9 +238,9 @@ def attained(
         limits = resolved.workloads[models[j]].spec.slo.percentile_limits()
         gaps = max(answers[j] - 1, 1)
         stated = {
-            "ttft": run.first[j] - times[j] + prices.way_s,
+            "ttft": run.first[j] - times[j] + prices.way_s[models[j]],
             "tpot": (run.last[j] - run.first[j]) / gaps,
-            "latency": run.last[j] - times[j] + prices.way_s,
+            "latency": run.last[j] - times[j] + prices.way_s[models[j]],
         }
         kept[models[j]].append(all(stated[name] <= limit for name, limit in limits.items()))
     return [sum(of_model) / len(of_model) for of_model in kept]

@@ -125,7 +125,9 @@ class EngineOverheads:
     launch_s: float = 0.0  # of the host for each kernel of a step that prefills: it takes that long at least
     latent_launch_s: float = 0.0  # more of it for each layer of latent attention
     triton_launch_s: float = 0.0  # and for each layer of experts in Triton's kernels, which Python launches
-    frontend_s: float = 0.0  # each request, one after the other: HTTP, tokenising
+    frontend_s: float = 0.0  # each request, one after the other: HTTP
+    frontend_token_s: float = 0.0  # and each token of its prompt: tokenising, on one core
+    tokenises_together: float = 0.0  # 1 where several prompts are tokenised at once, by a front end of each rank
     arrival_s: float = 0.0  # mean delay of a request on its way to the scheduler
     poll_steps: float = 1.0  # decode steps from one look at new requests to the next
     output_steps: float = 0.0  # decode steps from the end of a prefill to its token at the client
@@ -152,10 +154,13 @@ class EngineOverheads:
         """The same without what the host needs to launch."""
         return replace(self, launch_s=0.0, latent_launch_s=0.0, triton_launch_s=0.0)
 
-    @property
-    def request_s(self) -> float:
-        """What a lone request takes before the scheduler sees it."""
-        return self.frontend_s + self.arrival_s
+    def turn_s(self, prompt_tokens: Floats | float) -> Floats | float:
+        """What a front end takes for one request of so many prompt tokens [N] after another."""
+        return self.frontend_s + (0.0 if self.tokenises_together else self.frontend_token_s) * prompt_tokens
+
+    def request_s(self, prompt_tokens: Floats | float) -> Floats | float:
+        """What lone requests of so many prompt tokens [N] take before the scheduler sees them."""
+        return self.frontend_s + self.frontend_token_s * prompt_tokens + self.arrival_s
 
 
 OLDER_RELEASES = {"vllm": "0.14"}

@@ -30,7 +30,7 @@ def simulate_all(columns, draws_isl, draws_osl, draws_delay, draws_gap, noise, l
     for run in range(columns.shape[1]):
         (clients, each, isl_top, osl_top, spread, osl_spread, apart, instances, ranks, servers, most, base, slope,
          start, token, moved, step_tokens, frontend, arrival, poll, output, hold, apart_steps, staggered,
-         least, rate, cache, graph_batch, eager, jitter) = columns[:, run]  # fmt: skip
+         least, rate, cache, graph_batch, eager, jitter, frontend_token, together) = columns[:, run]  # fmt: skip
         units = ranks if apart == 0.0 else 1.0
         batch = min(clients / ranks, most)
         if rate > 0.0:
@@ -53,17 +53,20 @@ def simulate_all(columns, draws_isl, draws_osl, draws_delay, draws_gap, noise, l
             isl[request] = isl_top * (1.0 - spread * draws_isl[turn])
             osl[request] = np.floor(osl_top * (1.0 - osl_spread * draws_osl[turn]))
             delay[request] = arrival * draws_delay[turn]
+        own = frontend + (0.0 if together > 0.0 else frontend_token) * isl
+        front = own if together > 0.0 else own * units
+        delay += frontend + frontend_token * isl - front
         ttft, tpot, gaps = np.zeros(count), np.zeros(count), np.zeros(BINS if len(levels) > 0 else 0)
         if apart == 0.0:
             elapsed = colocated(
-                starts, isl, osl, delay, int(most), base, slope, start, token, step_tokens, frontend, int(poll), output,
+                starts, isl, osl, delay, int(most), base, slope, start, token, step_tokens, front, int(poll), output,
                 int(hold), apart_steps > 0.0, least, osl_spread == 0.0 and cache == np.inf, cache, graph_batch, eager,
                 jitter, noise, watch, gaps, ttft, tpot,
             )  # fmt: skip
         else:
             elapsed = disaggregated(
                 starts, isl, osl, delay, int(instances), ranks, most, np.zeros(max(int(servers), 1)), base, slope,
-                start, token, step_tokens, moved, frontend, least, graph_batch, eager, jitter, noise, watch, gaps, ttft,
+                start, token, step_tokens, moved, front, least, graph_batch, eager, jitter, noise, watch, gaps, ttft,
                 tpot,
             )  # fmt: skip
         if len(levels) > 0:

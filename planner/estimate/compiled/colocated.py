@@ -15,7 +15,7 @@ LEAST_ROOM = 0.1  # of a step's prompt tokens that decodes leave to prompts at l
 def _send(request, begins, free, frontend, delay, sent_at, ready):
     """The next request on its way; returns when the front end is free."""
     sent_at[request] = begins
-    free = max(free, begins) + frontend
+    free = max(free, begins) + frontend[request]
     ready[request] = free + delay[request]
     if request > 0:
         ready[request] = max(ready[request], ready[request - 1])

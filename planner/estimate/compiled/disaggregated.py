@@ -17,7 +17,7 @@ def _prefill(
 
     Prompts that wait share steps: each bears its part of the start of a full one.
     """
-    free = max(free, sent_at[request]) + frontend
+    free = max(free, sent_at[request]) + frontend[request]
     server = np.argmin(servers)
     arrives = free + delay[request]
     shared = min(isl[request] / step_tokens, 1.0) if servers[server] > arrives else 1.0

@@ -254,5 +254,6 @@ def _batches(engines: Sequence[_Engine], degrees: Sequence[Degrees], options: Pl
 def _limits(engine: _Engine) -> tuple[float, ...]:
     """On the first token, between tokens and on the last, less what a request takes on its way to the scheduler."""
     strictest = engine.workload.spec.slo.percentile_limits()
-    way = {"ttft": engine.overheads.request_s, "tpot": 0.0, "latency": engine.overheads.request_s}
+    way_s = float(engine.overheads.request_s(engine.workload.input.mean_tokens))
+    way = {"ttft": way_s, "tpot": 0.0, "latency": way_s}
     return tuple(strictest.get(name, np.inf) - taken_s for name, taken_s in way.items())

@@ -65,9 +65,11 @@ class PlaceSetting:
         """The share of each model's requests that is to be on time."""
         return np.array([required(workload) for workload in self.workloads])
 
-    def way_s(self, time: str) -> float:
+    def way_s(self, workload: Workload, time: str) -> float:
         """What a request takes on its way to the scheduler, of the `time` that users see."""
-        return 0.0 if time == "tpot" or not self.options.batching else self.overheads.request_s
+        if time == "tpot" or not self.options.batching:
+            return 0.0
+        return float(self.overheads.request_s(workload.input.mean_tokens))
 
     @property
     def overheads(self) -> EngineOverheads:

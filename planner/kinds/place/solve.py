@@ -181,5 +181,6 @@ def _predictions(setting: PlaceSetting, choice: Choice) -> Iterator[Prediction]:
         name = workload.spec.name
         yield Prediction(metric="attainment", of=name, value=float(choice.reached.share_M[index]))
         for time, statistic, _ in workload.spec.slo.limits():
-            value = choice.reached.quantile_s(index, time, float(statistic[1:]) / 100.0) + setting.way_s(time)
+            late_s = choice.reached.quantile_s(index, time, float(statistic[1:]) / 100.0)
+            value = late_s + setting.way_s(workload, time)
             yield Prediction(metric=f"{time}_s", of=name, statistic=statistic, value=value)

@@ -143,7 +143,10 @@ class Fleet:
 
     `queueing` feedback is the skip-join multi-level feedback queue of FastServe (arXiv:2305.05920): `quantum_s` of
     decode time at the first level, twice as much at each that follows; a request begins at the first level whose
-    quantum its prefill fits. `request_overhead_s` passes between client and engine before the engine sees a request.
+    quantum its prefill fits. `request_overhead_s` passes between client and front end. A front end takes
+    `frontend_s` for one request after another, and `frontend_token_s` for each token of a prompt, in turn as well or,
+    where it `tokenises_together`, beside other prompts; `front_ends` says which engines have one. The request goes to
+    that which is free first, and its engine is chosen when it is tokenised.
     `first_token_from` decode: a client whose request is prefilled elsewhere sees its first token when the cache has
     moved. Every `migration_period_s` a request is moved live from the instance of least freeness (free blocks less
     those asked for, over sequences), if below `crowded_below`, to that of most, if above `spare_above`.
@@ -162,6 +165,9 @@ class Fleet:
     block_tokens: int = 16
     prefix_caching: bool = False
     request_overhead_s: float = 0.0
+    frontend_s: float = 0.0
+    frontend_token_s: float = 0.0
+    tokenises_together: bool = False
     first_token_from: str = "decode"
     quantum_s: float = 0.1
     migration_period_s: float = math.inf

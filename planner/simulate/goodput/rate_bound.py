@@ -8,7 +8,8 @@ its limits fix, by engines that work one second a second; `step_prices` says wha
 (B2) the cheapest share of the requests that must be on time costs no more than the engines can do from the first
      arrival to the last moment at which a request can still be on time; for prefill, decoding, and both together,
 (B3) a prompt that takes too long on an idle engine is never on time,
-(B4) behind a lone engine that serves first come, first served, no prompt is ready before all that came earlier.
+(B4) behind a lone engine that serves first come, first served, no prompt is ready before all that came earlier,
+(B7) nor do front ends tokenise more of the cheapest of those requests in that time than one prompt each at once.
 
 Requests that engines refuse or cut at their context limit are taken to cost nothing and to be on time.
 A pipeline of k stages, each of which takes an equal part of a pass, counts as k engines: more passes than it has stages
@@ -27,6 +28,7 @@ import numpy as np
 
 from planner.arrays import Bools, Floats
 from planner.errors import PlannerError
+from planner.simulate.fleet.front_ends import entering, tokenised_s, turn_s
 from planner.simulate.fleet.instances import Fleet, Instance
 from planner.simulate.goodput.step_prices import (
     MeanRequest,
@@ -48,6 +50,7 @@ MOST_JOBS = 4000  # of (B1); with more, bursts matter little, and (B2) says near
 LATEST_SHARES = (1.0, 0.99, 0.97, 0.95, 0.9, 0.8, 0.7)  # of the judged requests by window, so that few long ones do
 KNOWN_OF_FLEETS = frozenset(
     {"instances", "routing", "decode_routing", "queueing", "block_tokens", "request_overhead_s", "first_token_from"}
+    | {"frontend_s", "frontend_token_s", "tokenises_together"}
     | {"quantum_s", "migration_period_s", "crowded_below", "spare_above", "groups", "pool_links", "paths"}
 )
 """Rules that only make work wait, or longer."""
@@ -127,14 +130,17 @@ class RateBound:
     def _most_rate(self, fleet: Fleet, wanted: Requirement) -> float:
         first = [instance for instance in fleet.instances if instance.role != "decode"]
         last = [instance for instance in fleet.instances if instance.role != "prefill"]
-        before_s, after_s = fleet.request_overhead_s, self._moved_s(fleet, first, last)
+        limit, after_s = most_context(fleet), self._moved_s(fleet, first, last)
+        before_s = fleet.request_overhead_s + self._within(tokenised_s(fleet, self._lengths[0]), limit)
         in_order = len(first) == 1 and fleet.queueing == "fcfs"
-        limit = most_context(fleet)
-        key = (wanted, limit, stages_of(first), in_order, before_s, float(after_s.max()), *sorted(set(map(id, first))))
+        way = (fleet.request_overhead_s, fleet.frontend_s, fleet.frontend_token_s, float(after_s.max()))
+        key: tuple[object, ...] = (wanted, limit, stages_of(first), in_order, way, *sorted(set(map(id, first))))
         if key not in self._single:
             self._single[key] = self._prompts(first, wanted, limit, before_s, after_s, in_order=in_order)
         most = self._single[key]
-        key = ("decode", wanted, limit, stages_of(last), before_s, *sorted(set(map(id, last))))
+        if fleet.frontend_s + fleet.frontend_token_s > 0.0:
+            most = min(most, self._whole(self._within(turn_s(fleet, self._lengths[0]), limit), entering(fleet), wanted))
+        key = ("decode", wanted, limit, stages_of(last), *sorted(set(map(id, last))))
         if key not in self._single:
             work_R = np.minimum.reduce([self.work(engine, wanted, limit).decode_s for engine in kinds(last)])
             self._single[key] = self._whole(work_R, stages_of(last), wanted)
@@ -143,6 +149,10 @@ class RateBound:
             work_R = np.minimum.reduce([self.work(engine, wanted, limit).joint_s for engine in kinds(fleet.instances)])
             most = min(most, self._whole(work_R, stages_of(fleet.instances), wanted))
         return most
+
+    def _within(self, seconds_R: Floats, limit: int) -> Floats:
+        """Nothing for requests of more than `limit` tokens."""
+        return np.where(sum(self._lengths) <= limit, seconds_R, 0.0)
 
     def _moved_s(self, fleet: Fleet, first: list[Instance], last: list[Instance]) -> Floats:
         """Least time between the end of a prefill and the first token at the client [R]."""
@@ -191,7 +201,7 @@ class RateBound:
         engines: list[Instance],
         wanted: Requirement,
         limit: int,
-        before_s: float,
+        before_s: Floats,
         after_s: Floats,
         *,
         in_order: bool,
@@ -207,7 +217,7 @@ class RateBound:
         if int(can.sum()) < need:
             return 0.0
         work_R = np.minimum.reduce([work.prefill_s for work in works]) / stages_of(engines)
-        latest_R = np.where(can, window_s - before_s - after_s, -1.0) * SAFETY
+        latest_R = np.where(can, window_s - before_s.min() - after_s, -1.0) * SAFETY
         if in_order:
             return _highest(lambda rate: _enough_in_order(self._arrival_s / rate, latest_R, work_R / SAFETY, need))
         whole = self._whole(work_R, 1, wanted)

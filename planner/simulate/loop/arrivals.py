@@ -1,4 +1,4 @@
-"""Arrivals: clients send requests, which are routed, queued, held back or rejected."""
+"""Arrivals: clients send requests, which front ends tokenise, and which are routed, queued, held back or rejected."""
 
 import numpy as np
 
@@ -13,6 +13,12 @@ from planner.simulate.loop.fields import (
     FETCH_FROM,
     FETCHING,
     FINISHED,
+    FRONT,
+    FRONT_BESIDE,
+    FRONT_FREE,
+    FRONT_READY,
+    FRONT_REQUEST,
+    FRONT_TOKEN,
     GENERATED,
     HANDED,
     HOME,
@@ -51,6 +57,8 @@ from planner.simulate.loop.fields import (
     SUCCESSOR,
     THINK,
     TIER,
+    TO_COME,
+    TOKENISED,
     UNROUTED,
     WAITING,
 )
@@ -164,6 +172,41 @@ def next_arrival_s(s: RunState) -> float:
 @compiled
 def next_arrived(s: RunState, now_s: float) -> int:
     """Takes the next of the requests that have come to the router by now; NONE if there is none left."""
+    r = next_sent(s, now_s)
+    while r != NONE and tokenises(s, r, now_s):
+        r = next_sent(s, now_s)
+    return r
+
+
+@compiled
+def tokenises(s: RunState, r: int, now_s: float) -> bool:
+    """Whether a prompt goes through a front end first: that which is free soonest, and gives prompts in their order.
+
+    Prompts that come while no engine is open, or once more because theirs has failed, are taken as they are.
+    """
+    tokens, first = s.request[r, INPUT], NONE
+    turn_s, beside_s = s.run_s[FRONT_REQUEST] + s.run_s[FRONT_TOKEN] * tokens, s.run_s[FRONT_BESIDE] * tokens
+    if s.request[r, STATE] != TO_COME or turn_s + beside_s == 0.0:
+        return False
+    for i in range(len(s.instance)):
+        if takes(s, i, r, False):
+            front = s.instance[i, FRONT]
+            if first == NONE or s.instance_s[front, FRONT_FREE] < s.instance_s[first, FRONT_FREE]:
+                first = front
+    if first == NONE:
+        return False
+    free_s = max(now_s, s.instance_s[first, FRONT_FREE]) + turn_s
+    ready_s = max(free_s + beside_s, s.instance_s[first, FRONT_READY])
+    s.instance_s[first, FRONT_FREE], s.instance_s[first, FRONT_READY] = free_s, ready_s
+    s.request[r, STATE] = TOKENISED
+    s.request_s[r, KEY] = ready_s
+    s.run[PENDING] = push(s, s.run[PENDING], r)
+    return True
+
+
+@compiled
+def next_sent(s: RunState, now_s: float) -> int:
+    """Takes the next of the requests that have come by now, to front ends or from them; NONE if there is none left."""
     r = s.run[NEXT_ARRIVAL]
     if r < s.run[NUM_OPEN] and s.request_s[r, ARRIVAL] + s.run_s[REQUEST_OVERHEAD] <= now_s:
         s.run[NEXT_ARRIVAL] += 1

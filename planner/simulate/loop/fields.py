@@ -75,10 +75,11 @@ REQUEST_SECONDS: Final = 12
     LOST,  # its cache has gone with an instance; about to be sent again
     ENDING,  # in its last step here, while the one after that is formed
     FETCHING,  # memory tiers give what they have of its prompt; joins the queue of its home then
-) = range(13)
+    TOKENISED,  # a front end makes tokens of its prompt; comes to the router then
+) = range(14)
 
 # An instance, whole numbers. What routing and steps look at stands together, since a row has many cache lines.
-INSTANCE_FIELDS: Final = 70
+INSTANCE_FIELDS: Final = 71
 (
     ROLE,
     LIFE,
@@ -150,10 +151,11 @@ INSTANCE_FIELDS: Final = 70
     HOLDING,  # of those, requests that still have their place and their blocks
     FRESH,  # requests of its decoding batch whose last token did not come with the last step of that
     HEAPED,  # leaves in the heap of a memory tier
+    FRONT,  # row of the instance whose front end it shares, or its own
 ) = range(INSTANCE_FIELDS)
 
 # An instance, seconds.
-SECONDS_FIELDS: Final = 23
+SECONDS_FIELDS: Final = 25
 (
     START,  # of the stretch under way
     ENDS,  # when that ends
@@ -178,6 +180,8 @@ SECONDS_FIELDS: Final = 23
     LAST_STEP,  # end of the last step that gave its decoding batch tokens
     REQUEST_RATE,  # tokens per second that a memory tier gives to one request
     CLOCK,  # of a memory tier: what the block was worth that it evicted last
+    FRONT_FREE,  # its front end is free from then on
+    FRONT_READY,  # the last prompt of its front end comes to the router
 ) = range(SECONDS_FIELDS)
 
 # Roles.
@@ -262,7 +266,7 @@ RUN_FIELDS: Final = 28
 ) = range(RUN_FIELDS)
 
 # The run, seconds.
-RUN_SECONDS: Final = 14
+RUN_SECONDS: Final = 17
 (
     REQUEST_OVERHEAD,  # between client and engine
     LIMIT,  # the run stops there
@@ -278,6 +282,9 @@ RUN_SECONDS: Final = 14
     IDLE_BELOW,  # requests an instance below which one is drained
     START_SECONDS,  # from the decision to the first request
     FLIP_ABOVE,  # requests waiting an instance above which a role gets one of the other; inf: never
+    FRONT_REQUEST,  # of a front end for each request in turn
+    FRONT_TOKEN,  # and for each token of its prompt
+    FRONT_BESIDE,  # for each token of a prompt beside those of others
 ) = range(RUN_SECONDS)
 
 # A link between pools.

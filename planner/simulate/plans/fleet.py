@@ -249,7 +249,8 @@ def fleet_of_engines(
 ) -> Fleet:
     """Engines of all roles with the rules between them."""
     setting = settings[0]
-    policies = setting.policies
+    policies, overheads = setting.policies, setting.overheads
+    apart = any(instance.role == "prefill" for instance in instances)
     return Fleet(
         tuple(instances),
         routing=policies.routing or DEFAULT_ROUTING,
@@ -260,7 +261,10 @@ def fleet_of_engines(
         crowded_below=policies.crowded_below,
         spare_above=policies.spare_above,
         pool_links=_pool_links(instances, settings),
-        request_overhead_s=setting.overheads.request_s,
+        request_overhead_s=overheads.arrival_s,
+        frontend_s=overheads.router_s if apart else overheads.frontend_s,
+        frontend_token_s=overheads.frontend_token_s,
+        tokenises_together=apart or overheads.tokenises_together > 0.0,
         groups=tuple(groups),
         paths=paths,
     )

@@ -15,6 +15,7 @@ from planner.arrays import Ints
 from planner.errors import PlannerError
 from planner.simulate.fleet.context import ENDLESS, answer_tokens
 from planner.simulate.fleet.elastic import common_arrays, most_prefill_tokens
+from planner.simulate.fleet.front_ends import fronts_of
 from planner.simulate.fleet.instances import (
     EVICTIONS,
     POLICIES,
@@ -235,6 +236,8 @@ def _run_seconds(fleet: Fleet, limit_s: float) -> Any:  # noqa: ANN401 - an arra
     run_s[f.CONTROL] = run_s[f.NEXT_CONTROL] = control.period_s
     run_s[f.CROWDED_ABOVE], run_s[f.IDLE_BELOW] = control.crowded_above, control.idle_below
     run_s[f.START_SECONDS], run_s[f.FLIP_ABOVE] = control.start_s, control.flip_above
+    run_s[f.FRONT_REQUEST] = fleet.frontend_s
+    run_s[f.FRONT_BESIDE if fleet.tokenises_together else f.FRONT_TOKEN] = fleet.frontend_token_s
     return run_s
 
 
@@ -262,6 +265,7 @@ def _instances(fleet: Fleet, table_of: dict[int, int], tiers: tuple[MemoryTier, 
     sizes = np.array((fleet.groups or (1,) * len(fleet.instances)) + (1,) * len(tiers), dtype=np.int64)
     ints[:, f.LEADER] = np.repeat(np.cumsum(sizes) - sizes, sizes)
     ints[:, f.MEMBERS] = np.repeat(sizes, sizes)
+    ints[:, f.FRONT] = fronts_of(fleet) + [0] * len(tiers)
     joint = np.array([len(instance.grid.joint_s) > 1 for instance in fleet.instances] + [False] * len(tiers))
     single = (ints[:, f.MEMBERS] > 1) | (len(fleet.skew) > 0) | (ints[:, f.DRAFTS] > 0) | joint
     ints[:, f.SINGLE] = single | (ints[:, f.STAGES] > 1)

@@ -128,6 +128,6 @@ def test_types_priced_as_they_are_used_give_the_bound_of_all(rate: float, modes:
     workloads = workloads_of(setting, (1.0,))
     context = setting.targets[0].context_tokens
     (pool_costs,) = setting.costs_of_pool.values()
-    overhead_s = pool_costs.costs.engine.request_s
+    overhead_s = float(pool_costs.costs.engine.request_s(setting.resolved.workloads[0].input.mean_tokens))
     types = [type_bound(each, workloads, (0,), context, overhead_s) for each in engine_types(setting, workloads)]
     assert ProblemBounds(setting).whole.value == pytest.approx(bound_of_types(setting, types, workloads).value)

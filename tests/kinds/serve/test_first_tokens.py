@@ -22,7 +22,7 @@ def engine(places: int = 48, room: float = 4.0, **other: float) -> Engines:
     values = {
         "stages": 1.0, "places": places, "room": room - places / MEAN_TOKENS, "pace_s": pace_s, "step_s": step_s,
         "prompt_s": 1.0, "steps": ANSWER, "pace_slope_s": SEQUENCE_S, "step_slope_s": SEQUENCE_S + 1.0 / ANSWER,
-        "sequence_room": 1.0 / MEAN_TOKENS, "later_s": 0.0,
+        "sequence_room": 1.0 / MEAN_TOKENS, "later_s": 0.0, "front_s": 0.0, "front_ranks": 1.0,
     } | other  # fmt: skip
     return Engines(**{name: np.array([float(value)]) for name, value in values.items()})
 
@@ -66,6 +66,16 @@ def test_one_place_is_a_single_server() -> None:
     service_s = float(1.0 / alone.capacity_per_s(0.0)[0])
     times = [first_tokens(alone, filled, varied, waits_for_places=waits).mean_s[0] for waits in (True, False)]
     assert times[0] - times[1] == pytest.approx(0.7 / 0.3 * service_s, rel=0.05)
+
+
+def test_requests_wait_for_the_front_end_of_their_ranks() -> None:
+    """Pollaczek and Khinchine's wait of a server that takes the requests of four ranks."""
+    varied, filled = Variability(1.0, 0.0, 0.25), np.array([0.8])
+    rate = 0.8 * float(engine().capacity_per_s(0.0)[0])
+    front_s = 0.6 / (4 * rate)
+    alone, behind = engine(), engine(front_s=front_s, front_ranks=4.0)
+    plain, late = (first_tokens(engines, filled, varied) for engines in (alone, behind))
+    assert late.mean_s[0] - plain.mean_s[0] == pytest.approx(0.6 / 0.4 * front_s / 2.0)
 
 
 def test_times_grow_with_load_bursts_and_share() -> None:

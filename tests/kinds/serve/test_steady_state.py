@@ -114,14 +114,17 @@ def engines(**other: float) -> Engines:
     values = {
         "stages": 1.0, "places": 8.0, "room": 4.0, "pace_s": 0.03, "step_s": 0.04, "prompt_s": 0.25, "steps": 101.0,
         "pace_slope_s": 0.0, "step_slope_s": 0.0, "sequence_room": 0.0, "later_s": 0.02,
+        "front_s": 0.0, "front_ranks": 2.0,
     } | other  # fmt: skip
     return Engines(**{name: np.array([value]) for name, value in values.items()})
 
 
-def colocated(target: Target, *, most_busy: float = 0.9, **seconds: float) -> tuple[Any, dict[str, int]]:
+def colocated(
+    target: Target, *, most_busy: float = 0.9, front_s: float = 0.0, **seconds: float
+) -> tuple[Any, dict[str, int]]:
     tally = Tally()
     given = step_times(**({"service_s": 0.3, "queue_s": 0.1, "tpot_s": 0.04} | seconds))
-    given = replace(given, engines=engines())
+    given = replace(given, engines=engines(front_s=front_s))
     return judge_colocated(target, points(), FITS, given, most_busy, 0.5, tally), dict(tally.pruned)
 
 
@@ -140,6 +143,11 @@ def test_a_colocated_instance_waits_and_decodes_at_the_load_it_finishes() -> Non
     assert rates.stay_s == pytest.approx(first_token_s(0.5) + 100 * 0.04)
     assert rates.good.all()
     assert not dropped
+
+
+def test_a_front_end_that_is_busy_most_of_the_time_limits_the_rate() -> None:
+    rates, _ = colocated(TARGET, front_s=1.5)
+    assert rates.rate_per_s == pytest.approx(0.9 / 1.5)
 
 
 def test_a_colocated_instance_is_filled_as_far_as_first_tokens_and_requests_are_in_time() -> None:

@@ -230,7 +230,8 @@ def _bounded(setting: ServeSetting, engine: EngineType, workloads: Sequence[Work
         else None
         for each in setting.resolved.workloads
     ]
-    return type_bound(engine, workloads, own, context_tokens, costs.engine.request_s, encoding)
+    shortest = min(setting.resolved.workloads[index].input.mean_tokens for index in own)
+    return type_bound(engine, workloads, own, context_tokens, float(costs.engine.request_s(shortest)), encoding)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

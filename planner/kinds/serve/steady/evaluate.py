@@ -66,7 +66,7 @@ def time_points(function: str, pool_costs: PoolCosts, target: Target, points: Po
     if function == "prefill":
         plain = prefill_alone(costs, points.shards, isl, points.chunk, points.drafts, cached=cached)
         prefill, bubbles = prefill_in_stages(costs, points.shards, isl, points.chunk, plain, target.service_cv2, cached)
-        before = engine.router_s + engine.arrival_s + engine.handover_s
+        before = engine.router_s + engine.frontend_token_s * (isl + cached) + engine.arrival_s + engine.handover_s
         varied_s = np.where(points.shards.pp > 1.0, 0.0, prefill.queue_s)
         return StepTimes(
             prefill.latency_s + before, prefill.queue_s, none, none, none, prefill.step, bubbles, varied_s=varied_s
@@ -213,6 +213,7 @@ def judge_colocated(
         filled[rows] = _filled(target, timed, rows, _paced(target, timed, rows), occupied)
     late = np.zeros(len(points), dtype=np.bool_)
     late[rows] = filled[rows] <= 0.0
+    filled = np.minimum(filled, most_busy / np.maximum(timed.engines.front_busy(full), 1e-12))
     times = first_tokens(timed.engines, filled, varied(target), waits_for_places=target.clients is None)
     tally.drop("prefill cannot keep up with the batch", int(np.sum(behind)))
     tally.drop("slo.tpot", int(np.sum(slow & ~uneven)))

@@ -77,10 +77,8 @@ def test_types_bounded_by_the_shortest_context_give_the_bound_of_all(tmp_path: P
     for listed in listed_types(of, workloads):
         least = listed.least(of)
         assert least is not None
-        least_s, own_s = (
-            type_bound(each, workloads, (0,), context, pool_costs.costs.engine.request_s)
-            for each in (least, listed.priced(of))
-        )
+        way_s = float(pool_costs.costs.engine.request_s(of.resolved.workloads[0].input.mean_tokens))
+        least_s, own_s = (type_bound(each, workloads, (0,), context, way_s) for each in (least, listed.priced(of)))
         every.append(own_s)
         for low, high in zip(least_s.workloads, own_s.workloads, strict=True):
             assert low is not None

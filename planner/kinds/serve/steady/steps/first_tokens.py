@@ -67,6 +67,8 @@ class Engines:
     step_slope_s: Floats
     sequence_room: Floats  # prompts that a sequence takes from the room of a step
     later_s: Floats  # from the end of the prompt's last step to its token at the client
+    front_s: Floats  # that its front end is busy with a request
+    front_ranks: Floats  # that share a front end
 
     def take(self, rows: Indices) -> "Engines":
         """Those of some points."""
@@ -75,6 +77,15 @@ class Engines:
     def capacity_per_s(self, length_cv2: float) -> Floats:
         """Requests of a rank whose places are all taken: for the steps of a prompt and of its answer."""
         return self.places / (self.steps * self.step_s + self._passes_s(self.pace_s, length_cv2))
+
+    def front_busy(self, rate_per_s: Floats) -> Floats:
+        """The share of time that front ends are busy where each rank gets so many requests."""
+        return rate_per_s * self.front_ranks * self.front_s
+
+    def front_wait_s(self, rate_per_s: Floats, varied: "Variability") -> Floats:
+        """The mean wait for a front end (`solvers.stochastic.queueing.mean_wait_s` of one server)."""
+        busy = np.minimum(self.front_busy(rate_per_s), FULLEST)
+        return busy / (1.0 - busy) * self.front_s * (varied.arrivals + varied.prompts) / 2.0
 
     def own_s(self, length_cv2: float) -> Floats:
         """Time to first token of a prompt that is alone in its steps, between the sequences of the full batch."""
@@ -130,12 +141,13 @@ def first_tokens(
     step_s = np.maximum(engines.step_s - fewer * engines.step_slope_s, pace_s)
     room = engines.room + fewer * engines.sequence_room
     alone = _joining(engines, rate, decoding, room, pace_s, step_s, varied)
-    least_s = pace_s + engines.later_s
+    least_s, front_s = pace_s + engines.later_s, engines.front_wait_s(rate, varied)
+    later_s, later_s2 = engines.later_s + front_s, front_s**2
     if not waits_for_places:
-        return FirstTokens(least_s, alone[0] + engines.later_s, alone[1])
+        return FirstTokens(least_s, alone[0] + later_s, alone[1] + later_s2)
     present = decoding + rate * alone[0]
     wait_s, wait_s2 = _place_wait(engines, filled, rate, decoding, present, pace_s, step_s, varied)
-    return FirstTokens(least_s, alone[0] + wait_s + engines.later_s, alone[1] + wait_s2)
+    return FirstTokens(least_s, alone[0] + wait_s + later_s, alone[1] + wait_s2 + later_s2)
 
 
 def _joining(

@@ -57,6 +57,7 @@ def mixed_steps(
     step_s = colocated_tpot_s(pace_s, prefill.stretch_s, prefill.steps, batch, steps, ranks)
     step_s = step_s + holds.held_s(batch, steps, ranks, shards.pp)
     slope_s = _slopes(shape, batch, drafts, pace_s)
+    together, prompt_tokens = costs.engine.tokenises_together > 0.0, isl + cached
     engines = Engines(
         stages=shards.pp,
         places=batch,
@@ -68,7 +69,9 @@ def mixed_steps(
         pace_slope_s=slope_s,
         step_slope_s=slope_s + (step_s - pace_s) / batch,
         sequence_room=(drafts + 1.0) / shards.pp / isl,
-        later_s=later_steps(costs.engine, shards.pp) * step_s + costs.engine.request_s,
+        later_s=later_steps(costs.engine, shards.pp) * step_s + costs.engine.request_s(prompt_tokens),
+        front_s=np.asarray(costs.engine.turn_s(prompt_tokens)),
+        front_ranks=np.ones_like(shards.dp) if together else shards.dp,
     )
     return MixedSteps(prefill, holds, engines)
 

@@ -1,0 +1,39 @@
+"""Front ends of a fleet: processes that take requests by HTTP and make tokens of their prompts, in order of arrival.
+
+SGLang has one for all attention ranks, whose event loop tokenises a prompt before it looks at the next
+(sglang/srt/managers/tokenizer_manager.py: `_tokenize_texts`); so does trtllm-serve. vLLM starts an API server for each
+rank (vllm/entrypoints/cli/serve.py: `api_server_count`), which tokenises up to 32 prompts at once
+(vllm/utils/async_utils.py: `AsyncMicrobatchTokenizer`; the cores of a host share them). Requests of disaggregated
+engines come in by the one front end of their router, as of Dynamo's, which tokenises on all cores
+(docs.nvidia.com/dynamo, "Fastokens Tokenizer").
+"""
+
+from planner.arrays import Floats
+from planner.simulate.fleet.instances import Fleet
+
+
+def fronts_of(fleet: Fleet) -> list[int]:
+    """The instance whose front end each instance shares: its own, the first of its group, or of all behind a router."""
+    if fleet.elastic is not None or any(instance.role == "prefill" for instance in fleet.instances):
+        return [0] * len(fleet.instances)
+    sizes = (1,) * len(fleet.instances) if fleet.tokenises_together else fleet.groups or (1,) * len(fleet.instances)
+    fronts: list[int] = []
+    for size in sizes:
+        fronts += [len(fronts)] * size
+    return fronts
+
+
+def entering(fleet: Fleet) -> int:
+    """Front ends that requests come in by."""
+    fronts = zip(fronts_of(fleet), fleet.instances, strict=True)
+    return len({front for front, instance in fronts if instance.role != "decode"})
+
+
+def turn_s(fleet: Fleet, prompt_tokens: Floats) -> Floats:
+    """How long a front end is busy with each prompt [R], alone."""
+    return fleet.frontend_s + (0.0 if fleet.tokenises_together else fleet.frontend_token_s) * prompt_tokens
+
+
+def tokenised_s(fleet: Fleet, prompt_tokens: Floats) -> Floats:
+    """How long prompts [R] take through an idle front end."""
+    return fleet.frontend_s + fleet.frontend_token_s * prompt_tokens
