@@ -266,7 +266,7 @@ def tokenised_at_s(fleet: Fleet, requests: Requests) -> Floats:
     """When requests come from the front ends of a fleet of one model whose engines all do both [R]."""
     free_s, last_s = (dict.fromkeys(fronts_of(fleet), 0.0) for _ in range(2))
     arrival_s = requests.arrival_s + fleet.request_overhead_s
-    busy_s, whole_s = (times(fleet, requests.input_tokens) for times in (turn_s, tokenised_s))
+    busy_s, whole_s = (times(fleet, requests.input_tokens.astype(float)) for times in (turn_s, tokenised_s))
     ready_s = np.zeros(len(requests))
     for r in np.argsort(arrival_s, kind="stable").tolist():
         front = min(free_s, key=lambda each: (free_s[each], each))
