@@ -1,11 +1,12 @@
 """Front ends of a fleet: processes that take requests by HTTP and make tokens of their prompts, in order of arrival.
 
 SGLang has one for all attention ranks, whose event loop tokenises a prompt before it looks at the next
-(sglang/srt/managers/tokenizer_manager.py: `_tokenize_texts`); so does trtllm-serve. vLLM starts an API server for each
-rank (vllm/entrypoints/cli/serve.py: `api_server_count`), which tokenises up to 32 prompts at once
-(vllm/utils/async_utils.py: `AsyncMicrobatchTokenizer`): sixteen of 10,000 tokens in 32 ms on a DGX H100, where one
-takes 11 (github.com/vllm-project/vllm/issues/19012). Requests of disaggregated engines come in by the front end of
-their router, as Dynamo's, which tokenises for all workers (docs.nvidia.com/dynamo, "Fastokens Tokenizer").
+(sglang/srt/managers/tokenizer_manager.py: `_tokenize_texts`); so has trtllm-serve (tensorrt_llm/llmapi/llm.py:
+`generate_async`). vLLM starts an API server for each rank (vllm/entrypoints/cli/serve.py: `api_server_count`), which
+tokenises up to 32 prompts at once (vllm/utils/async_utils.py: `AsyncMicrobatchTokenizer`): sixteen of 10,000 tokens in
+32 ms on a DGX H100, where one takes 11 (github.com/vllm-project/vllm/issues/19012). Requests of disaggregated engines
+come in by the front end of their router, as Dynamo's, which tokenises for all workers (docs.nvidia.com/dynamo,
+"Fastokens Tokenizer").
 """
 
 from planner.arrays import Floats
