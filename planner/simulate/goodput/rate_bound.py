@@ -9,7 +9,7 @@ its limits fix, by engines that work one second a second; `step_prices` says wha
      arrival to the last moment at which a request can still be on time; for prefill, decoding, and both together,
 (B3) a prompt that takes too long on an idle engine is never on time,
 (B4) behind a lone engine that serves first come, first served, no prompt is ready before all that came earlier,
-(B7) nor do front ends tokenise more of the cheapest of those requests in that time than one prompt each at once.
+(B7) as (B2) for what front ends take for each request in turn.
 
 Requests that engines refuse or cut at their context limit are taken to cost nothing and to be on time.
 A pipeline of k stages, each of which takes an equal part of a pass, counts as k engines: more passes than it has stages
