@@ -5,6 +5,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from planner.check.inputs import pools_of
 from planner.documents.units import figure, format_si, significant
 from planner.engines.serving.registry import SERVING_ENGINES
 from planner.explain.limits import HEADER, LimitRow, limit_rows
@@ -96,12 +97,31 @@ def _tiles(envelope: Envelope, decision: Decision) -> Iterator[tuple[str, str]]:
     values = {row.metric: row.value for row in envelope.predictions if not row.of}
     if decision.roles:
         yield "GPUs", str(gpus_in_use(decision.roles, decision.placement))
+        most_w = _most_power_w(envelope, decision)
+        if most_w:
+            yield "GPUs draw at most", format_si(most_w, "W")
     metric = envelope.certificate.objective.metric
     for name in ("usd_per_hour", "usd_per_mtok", "usd_per_iteration", "step_time_s", "mfu", "train_days"):
         if name in values and name != metric:
             yield _words(name), figure(name, values[name])
     if envelope.certificate.bound is not None:
         yield "proven bound", figure(metric, envelope.certificate.bound)
+
+
+def _most_power_w(envelope: Envelope, decision: Decision) -> float:
+    """Power limits of the GPUs in use, added up; 0 where the catalog does not know some pool."""
+    problem = recorded_problem(envelope.inputs)
+    pools, named = pools_of(problem) if problem is not None else {}, {role.pool for role in decision.roles}
+    if not named <= set(pools):
+        return 0.0
+    return sum(
+        pools[str(name)].node.accelerator.power_w
+        * gpus_in_use(
+            [role for role in decision.roles if role.pool == name],
+            [block for block in decision.placement if block.pool == name],
+        )
+        for name in named
+    )
 
 
 def _commands(envelope: Envelope, file: str) -> str:

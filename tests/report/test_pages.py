@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from planner.cli.main import main
-from planner.documents.units import figure
+from planner.documents.units import figure, format_si
 from planner.kinds.registry import find_kind
 from planner.load.problems import load_plan, load_problem
+from planner.plan.placement import gpus_in_use
 from planner.plan.store import plan_digest, plan_json, write_checks
 from planner.progress import Limits
 from planner.report.candidates import candidates_section, launch_flags
@@ -89,6 +90,19 @@ def test_a_page_of_a_plan_of_any_kind_is_whole_by_itself(path: Path) -> None:
     objective = envelope.certificate.objective
     assert figure(objective.metric, objective.value) in page
     assert f"planner check {path.name}" in page
+
+
+def test_a_page_says_what_the_gpus_in_use_draw_at_most() -> None:
+    """700 W each of H100 and H200 on SXM boards, by their data sheets."""
+    told = 0
+    for path in PLANS:
+        envelope, decision = load_plan(path)
+        cluster: Any = envelope.inputs["cluster"]
+        if decision.roles and {pool["gpu"] for pool in cluster["pools"]} <= {"h100_sxm", "h200_sxm"}:
+            most_w = 700.0 * gpus_in_use(decision.roles, decision.placement)
+            assert format_si(most_w, "W") in report(str(path))
+            told += 1
+    assert told
 
 
 def test_a_page_of_a_workflow_of_functions_alone_names_their_options_and_no_gpus(tmp_path: Path) -> None:
