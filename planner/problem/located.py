@@ -20,12 +20,13 @@ if TYPE_CHECKING:
 def located(envelope: Envelope, hand: AtHand) -> Envelope:
     """The plan with every config.json that is at hand; by their digests, they are those that it was made from."""
     problem, paths = recorded_problem(envelope.inputs), dict[str, Path]()
-    for key, spec in problem.models.items() if problem is not None else ():
-        if spec.config is not None and problem is not None:
-            try:
-                paths[key] = config_at_hand(problem, key, envelope.digests.models, hand)
-            except NotAtHand:
-                continue
+    if problem is None:
+        return envelope
+    for key in (key for key, spec in problem.models.items() if spec.config is not None):
+        try:
+            paths[key] = config_at_hand(problem, key, envelope.digests.models, hand)
+        except NotAtHand:
+            continue
     return _named(envelope, paths)
 
 
@@ -43,8 +44,6 @@ def _named(envelope: Envelope, paths: Mapping[str, Path]) -> Envelope:
         for key, spec in models.items()
         if key in paths and isinstance(spec, dict) and "config" in spec
     }
-    return (
-        envelope.model_copy(update={"inputs": {**envelope.inputs, "models": {**models, **files}}})
-        if files
-        else envelope
-    )
+    if not files:
+        return envelope
+    return envelope.model_copy(update={"inputs": {**envelope.inputs, "models": {**models, **files}}})
