@@ -256,13 +256,19 @@ def case_of(row: ServingRow, gpus: int, clients: int | None, *, apart: bool = Fa
     return replace(row.case, decode=part, gpus=8, prefill=prefill, clients=clients or 0, rate_per_s=rate_per_s)
 
 
-@pytest.mark.parametrize("clients", [64, None])
-def test_layouts_of_a_search_take_what_estimates_take(tmp_path: Path, clients: int | None) -> None:
-    """On instances of any size: by the same runs, at its share of what is in flight, in either mode."""
+@pytest.mark.parametrize(("clients", "traced"), [(64, False), (None, False), (None, True)])
+def test_layouts_of_a_search_take_what_estimates_take(tmp_path: Path, clients: int | None, *, traced: bool) -> None:
+    """On instances of any size: by the same runs, at its share of what is in flight, in either mode; of a trace too,
+    whose answers are as long on average, and none of whose lengths are those of the run."""
     path, (row,) = own_calibration(tmp_path, 12.0), rows_of(tmp_path, 12.0)
     problem = tmp_path / "problem.yaml"
     load = "rate: 5/s" if clients is None else f"concurrency: {clients}"
     wide = PROBLEM.replace("gpus: 2", "nodes: 1").replace("15ms}", f"15ms}}, load: {{{load}}}")
+    if traced:
+        (tmp_path / "lengths.csv").write_text("arrival_s,input_tokens,output_tokens\n0,900,100\n1,1300,300\n", "utf-8")
+        of_trace = "input_tokens: {trace: lengths.csv}, output_tokens: {trace: lengths.csv}"
+        wide = wide.replace("input_tokens: 1000, output_tokens: 200", of_trace)
+        row = replace(row, case=replace(row.case, isl=1100))
     problem.write_text(wide, encoding="utf-8")
     resolved = load_problem(problem, overrides=[f"costs.calibration={path}"])
     costs_of_pool = prepare(resolved).costs_of_pool["m", 0]

@@ -1,6 +1,7 @@
 """Own runs of a calibration as a serving problem takes them for its layouts (`planner.costs.rates.near_runs`)."""
 
 import math
+from collections.abc import Sequence
 
 from planner.costs.rates.calibration import Calibration
 from planner.costs.rates.near_runs import NearRuns, in_flight
@@ -13,19 +14,26 @@ SIDES = ("input_tokens", "output_tokens")
 
 
 def near_runs(
-    calibration: Calibration, arch: Architecture, accelerator: str, problem: Problem, model: str, gpus: float | None
+    calibration: Calibration,
+    arch: Architecture,
+    accelerator: str,
+    problem: Problem,
+    model: str,
+    gpus: float | None,
+    traced_tokens: Sequence[float],
 ) -> NearRuns | None:
     """Those of a model on an accelerator; None where the calibration holds none one by one.
 
     Clients are the requests in flight of its workloads, spread over so many GPUs; how many an instance has is not known
     without a load, nor of GPUs that nobody knows yet. Problems of other kinds take runs at any load
-    (`planner.costs.rates.pricer`).
+    (`planner.costs.rates.pricer`). `traced_tokens` are the mean answers of its workloads, for those of a trace.
     """
     bias = calibration.runs.get(group_of_runs(arch, accelerator, problem.engine.name))
     if bias is None or not bias.seen or problem.kind != "serve":
         return None
-    workloads = [workload for workload in problem.workloads if problem.model_of(workload) == model]
-    clients = sum(_in_flight(workload) for workload in workloads)
+    told = zip(problem.workloads, traced_tokens, strict=True)
+    own = [(workload, tokens) for workload, tokens in told if problem.model_of(workload) == model]
+    workloads, clients = [workload for workload, _ in own], sum(_in_flight(*each) for each in own)
     lengths = {tuple(_mean_tokens(getattr(each, side), side) for side in SIDES) for each in workloads}
     return NearRuns(
         bias,
@@ -34,8 +42,9 @@ def near_runs(
     )
 
 
-def _in_flight(workload: WorkloadSpec) -> float:
-    load, tokens = workload.load, _mean_tokens(workload.output_tokens, SIDES[1])
+def _in_flight(workload: WorkloadSpec, traced_tokens: float) -> float:
+    load, traced = workload.load, isinstance(workload.output_tokens, TraceLengths)
+    tokens = traced_tokens if traced else _mean_tokens(workload.output_tokens, SIDES[1])
     return math.nan if load is None else in_flight(load.concurrency, load.rate_per_s, tokens)
 
 

@@ -31,6 +31,7 @@ from planner.simulate.fleet.unit_grid import unit_grid
 from planner.simulate.plans.ahead import forms_ahead, simulated_ahead
 from planner.simulate.plans.elastic import elastic_prefill_tokens
 from planner.simulate.plans.setting import NO_DRAFTS, Drafts, FleetSetting
+from planner.simulate.requests.stream import Requests
 
 FUNCTIONS = ("colocated", "prefill", "decode")
 DEFAULT_CHUNK_TOKENS = 8192
@@ -196,11 +197,18 @@ def _pricer(setting: FleetSetting, pool: Pool, role: Role) -> Pricer:
 
 
 def _near(setting: FleetSetting, role: Role) -> NearRuns | None:
-    """Own runs of the model of a role on its pool, as the search took them."""
+    """Own runs of the model of a role on its pool, as the search took them; of traces, answers as they are sent."""
     accelerator = setting.pools[role.pool].node.accelerator.name
+    answers = [_mean_answer(setting.requests, index) for index in range(len(setting.problem.workloads))]
     return near_runs(
-        setting.calibration, setting.arch, accelerator, setting.problem, str(role.model), setting.spread_gpus
+        setting.calibration, setting.arch, accelerator, setting.problem, str(role.model), setting.spread_gpus, answers
     )
+
+
+def _mean_answer(requests: Requests, workload: int) -> float:
+    """Tokens of the answers of a workload, or of all where requests do not say of which they are; NaN of none."""
+    tokens = requests.output_tokens if requests.workload is None else requests.output_tokens[requests.is_of([workload])]
+    return float(tokens.mean()) if len(tokens) else math.nan
 
 
 def _cache(setting: FleetSetting, role: Role, pool: Pool, shards: Shards, drafts: Drafts) -> tuple[float, int]:

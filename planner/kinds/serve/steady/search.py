@@ -197,7 +197,8 @@ def _near(
 ) -> NearRuns | None:
     """Own runs of a model on a pool."""
     accelerator = pool.node.accelerator.name
-    return near_runs(calibration, resolved.models[model], accelerator, resolved.problem, model, spread_gpus)
+    answers = [workload.output.mean_tokens for workload in resolved.workloads]
+    return near_runs(calibration, resolved.models[model], accelerator, resolved.problem, model, spread_gpus, answers)
 
 
 def with_pools(setting: ServeSetting, resolved: Resolved) -> ServeSetting:
