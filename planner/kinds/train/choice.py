@@ -106,15 +106,22 @@ def _no_more_features(job: TrainJob, best: PlanChoice) -> Iterator[tuple[str, tu
 
 def preferred(result: SearchResult, inside: Sequence[Inside], most: float) -> SearchResult:
     """The best measured plan of a part of the space up to `most`, with what all searches proved; the plan as it is
-    where there is none."""
+    where there is none.
+
+    Layouts are made for the slowest rank, and of those as slow one with less memory may suit the pipeline better: a
+    plan with room can beat the bound of all without. What is proven of both is then the lower bound.
+    """
     able = [each.result for each in inside if each.result.best is not None and not far_of(each.result.best)]
     best = min(able, key=lambda own: own.decided_value, default=None)
     if best is None or result.best is None or best.decided_value > most:
         return result
-    passed = (*result.passed, result.best)
+    passed, bound = (*result.passed, result.best), result.bound
+    if best.value is not None and best.value < bound:
+        bound = min(bound, *(each.result.bound for each in inside))
     return replace(
-        result, best=best.best, value=best.value, compared=best.compared, passed=passed, inside=tuple(inside)
-    )
+        result, best=best.best, value=best.value, bound=bound, compared=best.compared, passed=passed,
+        inside=tuple(inside),
+    )  # fmt: skip
 
 
 def _stages(job: TrainJob, region: Region, *, piped: bool) -> tuple[int, ...]:
