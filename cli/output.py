@@ -38,12 +38,12 @@ def write_result(document: object, text: Callable[[], str], path: str | None = N
 
 
 def say_infeasible(answer: Infeasible, *, as_json: bool) -> int:
-    """Prints the limits in conflict; the exit code of an answer that is no."""
+    """Prints the limits in conflict; the exit code of an answer that is no, or of none where that is not proven."""
     from planner.cli.render.findings import render_infeasible
 
     document = {"schema": "planner.infeasible/1", "proved": answer.proved, "conflict": answer.conflict}
     write_result(document, lambda: render_infeasible(answer), as_json=as_json)
-    return EXIT_NO
+    return EXIT_NO if answer.proved else EXIT_STOPPED
 
 
 def refuse_unwritable(output: str | None) -> None:

@@ -45,7 +45,7 @@ class Conflict(TypedDict):
 class Infeasible(Exception):
     """No plan meets all limits; `conflict` is a smallest set of them that cannot hold together.
 
-    `proved` is False where the search was cut short, so that the answer may be wrong.
+    `proved` is False where a search found no plan and no bound says that there is none: the answer may be wrong.
     """
 
     def __init__(self, conflict: Sequence[Conflict], *, proved: bool) -> None:

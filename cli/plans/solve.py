@@ -100,7 +100,7 @@ def solve(
     --level simulate` does. What is not simulated is called an estimate, and says why.
 
     Exits 1 when no plan meets the limits, naming the smallest set of limits in conflict; 3 when a limit of the solve
-    came first.
+    came first, or a search found no plan and nothing proves that there is none.
 
     Examples:
 

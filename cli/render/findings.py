@@ -32,12 +32,15 @@ def render_findings(findings: "Sequence[Finding]") -> str:
 
 
 def render_infeasible(answer: "Infeasible") -> str:
-    """The smallest set of limits that cannot hold together, and how far each must move."""
-    proof = "proved" if answer.proved else "not proved"
-    lines = [f"infeasible: no plan meets all limits ({proof})"]
+    """The smallest set of limits that cannot hold together, or that no plan was found for; how far each must move."""
+    lines = ["infeasible: no plan meets all limits (proved)"]
+    if not answer.proved:
+        lines = ["no plan was found that meets all limits, and none is proven impossible"]
     if answer.conflict:
         limits = ",  ".join(entry["limit"] for entry in answer.conflict)
         together = "this limit cannot hold" if len(answer.conflict) == 1 else "these cannot hold together"
+        if not answer.proved:
+            together = "not kept" if len(answer.conflict) == 1 else "not kept together"
         lines.append(f"  {together}:  {limits}")
     nearest = "   |   ".join(entry["nearest"] for entry in answer.conflict if entry["nearest"])
     return plain("\n".join([*lines, *([f"  nearest:  {nearest}"] if nearest else [])]))

@@ -6,7 +6,7 @@ Whatever the groups, of the requests released and due within a window of x secon
     with the least L and the least b of them (a group's stages take one request at a time, in order).
 Sets        c in C shapes, m in M models, s in S streams
 Variables   n_c groups of a shape;  k_mc groups of it on which m lives;  u_s requests on time, v_sm those of a model
-Objective   max mean of u_s / J_s
+Objective   max sum of u_s over that of J_s, the requests of a stream
 (C1) sum_c a_c n_c <= D;  the same over shapes of at least s devices, with the R_s of the groups
 (C2) k_mc <= n_c;  sum_m k_mc w_cm <= B n_c;  sum_m k_mc <= n_c times the most models that one group holds
 (C3) u_s <= sum_m v_sm
@@ -63,15 +63,25 @@ class _Rows:
 
 
 def bound_on_time(problem: SharedGroups, streams: Sequence[Stream], *, time_limit_s: float | None = None) -> float:
-    """No groups have a larger mean share of the streams' requests on time; pooled work alone where engines batch."""
+    """No groups have a larger share of all judged requests on time; pooled work alone where engines batch.
+
+    1 where there are none.
+    """
+    streams = [stream for stream in streams if stream.judged]
+    if not streams:
+        return 1.0
     if problem.batches is not None:
-        return float(np.mean([_batched_work(problem, problem.batches, stream) for stream in streams]))
-    work = float(np.mean([_pooled_work(problem, stream) for stream in streams]))
+        return sum(_batched_work(problem, problem.batches, stream) for stream in streams) / _judged(streams)
+    work = sum(_pooled_work(problem, stream) for stream in streams) / _judged(streams)
     return min(work, _by_windows(problem, streams, time_limit_s))
 
 
-def _pooled_work(problem: SharedGroups, stream: Stream) -> float:
-    """Share on time if all devices were one machine; deadlines are those of whoever comes before, where later."""
+def _judged(streams: Sequence[Stream]) -> int:
+    return sum(stream.judged for stream in streams)
+
+
+def _pooled_work(problem: SharedGroups, stream: Stream) -> int:
+    """Requests on time if all devices were one machine; deadlines are those of whoever comes before, where later."""
     least_M = np.full(problem.models, np.inf)
     for index in problem.usable:
         shape = problem.shapes[index]
@@ -81,24 +91,28 @@ def _pooled_work(problem: SharedGroups, stream: Stream) -> float:
     served = np.isfinite(least_M[stream.model])
     release, model = stream.time_s[served], stream.model[served]
     deadline = np.maximum.accumulate(release + problem.limit_s_M[model])
-    return most_on_time(release, deadline, least_M[model] / problem.devices) / max(len(stream), 1)
+    return most_on_time(release, deadline, least_M[model] / problem.devices)
 
 
-def _batched_work(problem: SharedGroups, batches: Batches, stream: Stream) -> float:
-    """Share on time if all devices were one machine, and all steps as full as suits them best.
+def _batched_work(problem: SharedGroups, batches: Batches, stream: Stream) -> int:
+    """Judged requests on time if all devices were one machine, and all steps as full as suits them best.
 
     A step takes its sequences or prompt tokens times the least that one of them takes in any step, so that a request
-    takes the sum of its own. Requests that warm the groups up are left out, which delays nobody.
+    takes the sum of its own. Beside it the places of engines: a group of a devices has as many of a model as its engine
+    takes sequences, B, and a request is in one for its steps at least, at their shortest. So its steps times a are of
+    the B D that a second of all devices has. Requests that warm the groups up are left out, which delays nobody.
     """
     assert stream.prompt is not None
     assert stream.answer is not None
     token_CM, sequence_CM = _least_prefill_s(batches), _least_decode_s(batches)
-    token_M, sequence_M = np.full(problem.models, np.inf), np.full(problem.models, np.inf)
+    step_CM = batches.decode_s_CMBX[:, :, 1:].min(axis=(2, 3))
+    token_M, sequence_M, step_M = (np.full(problem.models, np.inf) for _ in range(3))
     for index in problem.usable:
         shape = problem.shapes[index]
         hosted_M = problem.hosts(index)
         token_M = np.where(hosted_M, np.minimum(token_M, shape.devices * token_CM[index]), token_M)
         sequence_M = np.where(hosted_M, np.minimum(sequence_M, shape.devices * sequence_CM[index]), sequence_M)
+        step_M = np.where(hosted_M, np.minimum(step_M, shape.devices * step_CM[index]), step_M)
     judged = np.arange(len(stream)) >= stream.first
     whole = stream.prompt + stream.answer <= batches.room_M[stream.model]
     kept = judged & whole & np.isfinite(token_M[stream.model])
@@ -107,9 +121,14 @@ def _batched_work(problem: SharedGroups, batches: Batches, stream: Stream) -> fl
     paced_s = np.where(answer > 1, tpot_s * np.maximum(answer - 1, 1), 0.0)
     deadline = np.maximum.accumulate(release + np.minimum(latency_s, ttft_s + paced_s))
     work = (stream.prompt[kept] * token_M[model] + (answer - 1) * sequence_M[model]) / problem.devices
+    places = (stream.prompt[kept] * token_M[model] + (answer - 1) * step_M[model]) / problem.devices
     within = np.isfinite(deadline)
     soon = most_on_time(release[within], deadline[within], work[within])
-    return (soon + int((~within).sum())) / max(stream.judged, 1)
+    placed = 0
+    for m, most in enumerate(batches.most_M.tolist()):
+        own = within & (model == m)
+        placed += most_on_time(release[own], deadline[own], places[own] / most)
+    return min(soon, placed) + int((~within).sum())
 
 
 def _least_prefill_s(batches: Batches) -> Floats:
@@ -224,7 +243,7 @@ class _Program:
             for m in range(problem.models):
                 for index, row in enumerate(rows.own[s][m]):
                     self._row(model, v[m], row, k[m], own_KCX[kinds[m]], f"C5[{s},{m},{index}]")
-        model.objective = (total(u[s] * (1.0 / len(stream) / len(streams)) for s, stream in enumerate(streams))).terms
+        model.objective = total(each * (1.0 / _judged(streams)) for each in u).terms
         result = solve(model)
         assert result.solution is not None
         assert result.bound is not None

@@ -8,6 +8,7 @@ The most of the requests of given streams that are on time under the first-come 
     there is room, or, where engines batch, one leaves. A step is taken if no more requests are late, or few more at
     first (simulated annealing), and all steps see the same requests. Partitions are halved as their climbs go on
     (successive halving).
+Where all placements there are take no longer to simulate than the climbs, they are simulated in place of (3).
 Where shares of models are asked for (C6), late requests beyond those that a model may have count before all others.
 Streams are cut to the spans in which requests were late under one of several fillings: elsewhere nothing is decided.
 Source: AlpaServe (OSDI 2023), section 4.2, fills groups greedily by simulation; (3) and mixes go beyond it.
@@ -17,13 +18,16 @@ import math
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
-from planner.arrays import Floats
+from planner.arrays import Floats, Ints
+from planner.solvers.placement.all_groups import placements
+from planner.solvers.placement.group_climb import Climb
+from planner.solvers.placement.group_homes import homes
 from planner.solvers.placement.group_streams import Allowance, Group, Stream
-from planner.solvers.placement.shared_groups import SharedGroups, late, lost
+from planner.solvers.placement.shared_groups import SharedGroups, late, late_counts, lost
 from planner.solvers.result import SolveResult, Status
 
 SOLVER = "greedy fill and annealed exchanges, by simulation"
@@ -32,13 +36,10 @@ MIXED = (0.125, 0.25, 0.5, 0.75)  # of the devices, in groups of the larger shap
 CLIMBED = 8  # partitions from which climbs start
 FILLINGS = 3  # by whose late requests streams are cut
 SPAN_BEFORE, SPAN_AFTER = 2.5, 0.2  # of the largest limit, kept around a late request
-MOST_STEPS = 5_000  # of one round of a climb
-HEAT = 2e-3  # of the late requests: how many more a step may cost at first
 MARGIN = 0.1  # of the requests that may be late, which other streams than those of the search may need
 STANDARD_ERRORS = 2.0  # of paired differences, by which a climbed placement must be better than a filled one
+HOPELESS = 0.25  # of the requests of a model, beyond those that may be late: climbs that are not nearer are given up
 TINY = 1e-9  # of a speed, of models that no group has yet
-EXCHANGES = 0.6  # share of the steps in which two models change places
-LEAVES = 0.3  # share of the steps in which a model leaves a group, where engines batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,18 +62,42 @@ def search(
 
     Which climb was best is told on `judged`, as is the objective, their mean share of requests on time; the best
     filling stays where no climb is clearly better, or more models have the shares that are asked for.
-    The status is FEASIBLE: `group_bounds` says how much better any groups can be. It is UNKNOWN where no filling has
-    every model on as many groups as is asked for, or none is `allowed`, which is asked of what is to be chosen alone.
+    The status is FEASIBLE: `group_bounds` says how much better any groups can be. Where no filling has every model on
+    as many groups as is asked for, `group_homes` finds some that do; the status is INFEASIBLE where it proves that none
+    exist, and UNKNOWN where none is `allowed`, which is asked of what is to be chosen alone.
     """
     started_s = time.perf_counter()
-    allowance = _allowance(problem, streams)
-    filled = sorted(_partitions_filled(problem, load_M, streams, allowance), key=lambda pair: pair[0])
-    fillings = [groups for _, groups in filled if problem.hosted(groups) and allowed(groups)][:CLIMBED]
+    allowance = _asked(problem, streams, MARGIN)
+    fillings, none = _starts(problem, load_M, streams, allowance, allowed)
     if not fillings:
-        elapsed_s = time.perf_counter() - started_s
-        return SolveResult(Status.UNKNOWN, "finished", None, None, None, elapsed_s, SOLVER)
+        return SolveResult(none, "finished", None, None, None, time.perf_counter() - started_s, SOLVER)
+    finalists, start = _few(problem, streams, effort), None
+    if not finalists:
+        finalists, start = _climbed(problem, fillings, streams, allowance, effort), fillings[0]
+    able = [groups for groups in dict.fromkeys(finalists) if allowed(groups)] or fillings[:1]
+    chosen = _best(problem, able, start or able[0], judged)
+    objective = share_on_time(problem, chosen, judged)
+    return SolveResult(Status.FEASIBLE, "finished", chosen, objective, None, time.perf_counter() - started_s, SOLVER)
+
+
+def _few(problem: SharedGroups, streams: Sequence[Stream], effort: Effort) -> list[tuple[Group, ...]]:
+    """The best of all placements there are, where to simulate them takes no more than the climbs; else none."""
+    most = effort.requests // max(sum(len(stream) for stream in streams), 1)
+    every = placements(problem, most) or []
+    late_M = {groups: late_counts(problem, groups, streams).sum(axis=0) for groups in every}
+    return sorted(every, key=lambda groups: _rank(problem, late_M[groups], streams))[:CLIMBED]
+
+
+def _climbed(
+    problem: SharedGroups,
+    fillings: Sequence[tuple[Group, ...]],
+    streams: Sequence[Stream],
+    allowance: Allowance,
+    effort: Effort,
+) -> list[tuple[Group, ...]]:
+    """The best of climbs from fillings, after every round."""
     cut = [_cut(problem, fillings[:FILLINGS], stream) for stream in streams]
-    climbs = [_Climb(problem, cut, allowance, groups, random.Random(effort.seed)) for groups in fillings]
+    climbs = [Climb(problem, cut, allowance, groups, random.Random(effort.seed)) for groups in fillings]
     rounds = math.ceil(math.log2(CLIMBED)) + 1
     finalists: list[tuple[Group, ...]] = []
     for _ in range(rounds):
@@ -81,35 +106,62 @@ def search(
         climbs.sort(key=lambda climb: climb.least)
         climbs = climbs[: math.ceil(len(climbs) / 2)]
         finalists += [climb.best for climb in climbs[:2]]
-    able = [groups for groups in dict.fromkeys(finalists) if allowed(groups)] or fillings[:1]
-    chosen = _best(problem, able, fillings[0], judged)
-    objective = share_on_time(problem, chosen, judged)
-    return SolveResult(Status.FEASIBLE, "finished", chosen, objective, None, time.perf_counter() - started_s, SOLVER)
+        if climbs[0].least > _hopeless(streams):
+            break
+    return finalists
 
 
-def _allowance(problem: SharedGroups, streams: Sequence[Stream]) -> Allowance:
+def _starts(
+    problem: SharedGroups,
+    load_M: Floats,
+    streams: Sequence[Stream],
+    allowance: Allowance,
+    allowed: Callable[[tuple[Group, ...]], bool],
+) -> tuple[list[tuple[Group, ...]], Status]:
+    """The best fillings, else groups that hold all models; without any, what is known of these."""
+    filled = sorted(_partitions_filled(problem, load_M, streams, allowance), key=lambda pair: pair[0])
+    fillings = [groups for _, groups in filled if problem.hosted(groups) and allowed(groups)][:CLIMBED]
+    if fillings:
+        return fillings, Status.FEASIBLE
+    held = homes(problem)
+    if held.solution is not None and problem.feasible(held.solution) and allowed(held.solution):
+        return [held.solution], Status.FEASIBLE
+    return [], Status.INFEASIBLE if held.status is Status.INFEASIBLE else Status.UNKNOWN
+
+
+def _hopeless(streams: Sequence[Stream]) -> float:
+    """Late requests by their weights, where some model has far more of its own than it may."""
+    return HOPELESS * sum(stream.judged for stream in streams) ** 2
+
+
+def _asked(problem: SharedGroups, streams: Sequence[Stream], margin: float) -> Allowance:
     """Late requests that models may have on streams, less a margin."""
     if problem.required_M is None:
         return Allowance.free(problem.models)
-    return Allowance.of(1.0 - (1.0 - problem.required_M) * (1.0 - MARGIN), streams)
+    return Allowance.of(1.0 - (1.0 - problem.required_M) * (1.0 - margin), streams)
 
 
 def _best(
-    problem: SharedGroups, climbed: Sequence[tuple[Group, ...]], filling: tuple[Group, ...], judged: Sequence[Stream]
+    problem: SharedGroups, climbed: Sequence[tuple[Group, ...]], start: tuple[Group, ...], judged: Sequence[Stream]
 ) -> tuple[Group, ...]:
-    """Of groups that were climbed to, those with fewest late by their weights; the filling where these are no better.
+    """Of groups that were climbed to, those with fewest late by their weights; the start where these are no better.
 
     As long as either has more late than it may, fewer of these are better; else clearly more requests on time.
     """
-    allowance = _allowance(problem, judged)
-    late, best = min(
-        ((lost(problem, groups, judged, None, allowance), groups) for groups in climbed), key=lambda pair: pair[0]
-    )
-    filling_late = lost(problem, filling, judged, None, allowance)
-    if max(late, filling_late) > sum(stream.judged for stream in judged):
-        return best if late < filling_late else filling
-    better = _told_apart(shares_on_time(problem, best, judged), shares_on_time(problem, filling, judged))
-    return best if better else filling
+    late_SM = {groups: late_counts(problem, groups, judged) for groups in dict.fromkeys((*climbed, start))}
+    ranks = {groups: _rank(problem, late.sum(axis=0), judged) for groups, late in late_SM.items()}
+    best, count = min(climbed, key=lambda groups: ranks[groups]), sum(stream.judged for stream in judged)
+    if max(ranks[best][1], ranks[start][1]) > count:
+        return min(best, start, key=lambda groups: ranks[groups])
+    judged_S = np.array([max(stream.judged, 1) for stream in judged])
+    shares = {groups: 1.0 - late_SM[groups].sum(axis=1) / judged_S for groups in (best, start)}
+    return best if _told_apart(shares[best], shares[start]) else start
+
+
+def _rank(problem: SharedGroups, late_M: Ints, streams: Sequence[Stream]) -> tuple[int, int]:
+    """Weights of the late requests of models beyond those they may have; then of all, less a margin."""
+    asked, wanted = _asked(problem, streams, 0.0), _asked(problem, streams, MARGIN)
+    return asked.weighed(late_M) - int(late_M.sum()), wanted.weighed(late_M)
 
 
 def share_on_time(problem: SharedGroups, groups: Sequence[Group], streams: Sequence[Stream]) -> float:
@@ -234,89 +286,3 @@ def _cut(problem: SharedGroups, fillings: Sequence[Sequence[Group]], stream: Str
     np.add.at(edges, np.searchsorted(stream.time_s, times + SPAN_AFTER * limit_s, side="right"), -1)
     kept = np.cumsum(edges[:-1]) > 0
     return Stream(stream.time_s[kept], stream.model[kept])
-
-
-@dataclass(slots=True)
-class _Climb:
-    """Steps from one placement; the best so far, and its late requests of the cut streams by their weights."""
-
-    problem: SharedGroups
-    streams: Sequence[Stream]
-    allowance: Allowance  # of the whole streams
-    best: tuple[Group, ...]
-    draws: random.Random
-    least: int = field(init=False)
-    current: list[Group] = field(init=False)
-    late: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.current = list(self.best)
-        self.least = self.late = lost(self.problem, self.best, self.streams, None, self.allowance)
-
-    def run(self, requests: float) -> None:
-        """Steps until so many requests were simulated, from hot to cold; goes on from the best."""
-        self.current, self.late = list(self.best), self.least
-        size = max(sum(len(stream) for stream in self.streams), 1)
-        steps = min(int(requests / size), MOST_STEPS)
-        for step in range(steps):
-            heat = HEAT * self.late * (1.0 - step / steps)
-            most = self.late + int(-heat * math.log(1.0 - self.draws.random()))
-            changed = self._step()
-            if changed is None:
-                continue
-            number = lost(self.problem, changed, self.streams, most, self.allowance)
-            if number <= most:
-                self.current, self.late = changed, number
-                if number < self.least:
-                    self.best, self.least = tuple(changed), number
-
-    def _step(self) -> list[Group] | None:
-        """A placement next to the current one; None where the draw gives none that fits."""
-        draws, groups = self.draws, self.current
-        index = draws.randrange(len(groups))
-        group = groups[index]
-        if self.problem.batches is not None and draws.random() < LEAVES:
-            return self._without(index)
-        models = [model for model in range(self.problem.models) if model not in group.models]
-        if not models:
-            return None
-        comes = draws.choice(models)
-        grown = Group(group.shape, tuple(sorted((*group.models, comes))))
-        if self._fits(grown):
-            return [*groups[:index], grown, *groups[index + 1 :]]
-        if not group.models:
-            return None
-        goes = draws.choice(group.models)
-        changed = list(groups)
-        changed[index] = _with(group, goes, comes)
-        if draws.random() < EXCHANGES:
-            others = [g for g, each in enumerate(groups) if comes in each.models and goes not in each.models]
-            if not others:
-                return None
-            other = draws.choice(others)
-            changed[other] = _with(groups[other], comes, goes)
-            return changed if self._fits(changed[other]) and self._fits(changed[index]) else None
-        left = sum(goes in each.models for each in changed)
-        return changed if left >= max(self.problem.least_hosts, 1) and self._fits(changed[index]) else None
-
-    def _without(self, index: int) -> list[Group] | None:
-        """The current placement with one model fewer on a group; None where that leaves too few groups of it."""
-        group = self.current[index]
-        if len(group.models) < 2:
-            return None
-        goes = self.draws.choice(group.models)
-        if sum(goes in each.models for each in self.current) <= max(self.problem.least_hosts, 1):
-            return None
-        changed = list(self.current)
-        changed[index] = Group(group.shape, tuple(model for model in group.models if model != goes))
-        return changed
-
-    def _fits(self, group: Group) -> bool:
-        hosted = self.problem.hosts(group.shape)
-        quiet = not any(a in group.models and b in group.models for a, b in self.problem.apart)
-        fits = self.problem.held_bytes(group) <= self.problem.memory_bytes
-        return quiet and fits and bool(hosted[list(group.models)].all())
-
-
-def _with(group: Group, goes: int, comes: int) -> Group:
-    return Group(group.shape, tuple(sorted((*(model for model in group.models if model != goes), comes))))

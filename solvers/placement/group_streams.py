@@ -37,6 +37,12 @@ class Stream:
         """Requests that count."""
         return len(self) - self.first
 
+    def of(self, model: int) -> "Stream":
+        """The requests of one model alone."""
+        own = np.flatnonzero(self.model == model)
+        prompt, answer = (None if tokens is None else tokens[own] for tokens in (self.prompt, self.answer))
+        return Stream(self.time_s[own], self.model[own], prompt, answer, int(np.searchsorted(own, self.first)))
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Allowance:
@@ -56,6 +62,10 @@ class Allowance:
         total = int(asked_M.sum())
         late_M = np.floor((1.0 - required_M) * asked_M + ROUNDING).astype(np.int64)
         return cls(late_M, total * -(-total // asked_M))
+
+    def weighed(self, late_M: Ints) -> int:
+        """Late requests of all models, and the weights of those beyond the allowed ones."""
+        return int(late_M.sum() + (self.weight_M * np.maximum(late_M - self.late_M, 0)).sum())
 
     def untouched(self) -> "Allowance":
         """Another of the same, for a simulation that takes late requests off it."""

@@ -190,8 +190,14 @@ def lost(
     allowance: Allowance | None = None,
 ) -> int:
     """Late requests of all streams, by their weights under the allowance, counted up to one more than `most`."""
+    return _lost(problem, groups, streams, most, (allowance or Allowance.free(problem.models)).untouched())
+
+
+def _lost(
+    problem: SharedGroups, groups: Sequence[Group], streams: Sequence[Stream], most: int | None, left: Allowance
+) -> int:
+    """The same, which takes late requests off what is left of the allowance."""
     unmarked, total = np.zeros(0), 0
-    left = (allowance or Allowance.free(problem.models)).untouched()
     for stream in streams:
         more = NEVER if most is None else most - total
         if problem.batches is not None:
@@ -201,6 +207,16 @@ def lost(
         if most is not None and total > most:
             break
     return total
+
+
+def late_counts(problem: SharedGroups, groups: Sequence[Group], streams: Sequence[Stream]) -> Ints:
+    """Late requests of each stream and model. [S, M]"""
+    counts = np.zeros((len(streams), problem.models), dtype=np.int64)
+    for row, stream in zip(counts, streams, strict=True):
+        left = Allowance.free(problem.models)
+        _lost(problem, groups, [stream], None, left)
+        row[:] = Allowance.free(problem.models).late_M - left.late_M
+    return counts
 
 
 def _run(

@@ -138,6 +138,21 @@ def test_infeasible_exits_1_and_names_the_limits_in_conflict(
     assert document == {"schema": "planner.infeasible/1", "proved": True, "conflict": conflict}
 
 
+def test_no_plan_and_no_proof_exits_3_and_does_not_call_it_infeasible(
+    run: "Run", problem: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conflict = [{"limit": "attainment of `chat` = 95.00%", "nearest": "93.11%"}, {"limit": "8 GPUs", "nearest": ""}]
+    answer_with(monkeypatch, Infeasible(conflict, proved=False))  # type: ignore[arg-type]  # plain dicts
+    done = run("solve", str(problem))
+    assert done.code == 3
+    assert done.out.splitlines() == [
+        "no plan was found that meets all limits, and none is proven impossible",
+        "  not kept together:  attainment of `chat` = 95.00%,  8 GPUs",
+        "  nearest:  93.11%",
+    ]
+    assert json.loads(run("solve", str(problem), "--json").out)["proved"] is False
+
+
 def test_a_limit_without_a_plan_exits_3(run: "Run", problem: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answer_with(monkeypatch, Stopped("time_limit", bound=7.5))
     done = run("solve", str(problem), "--time-limit", "30s")

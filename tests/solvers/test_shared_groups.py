@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,10 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.errors import PlannerError
+from planner.solvers.placement.all_groups import placements
 from planner.solvers.placement.group_bounds import bound_on_time
+from planner.solvers.placement.group_homes import homes
 from planner.solvers.placement.group_search import Effort, fill, partitions, search, share_on_time
 from planner.solvers.placement.group_streams import Allowance, Group, Stream
 from planner.solvers.placement.shared_groups import GroupShape, SharedGroups, late, lost, on_time
+from planner.solvers.result import Status
 
 
 def first_come(problem: SharedGroups, groups: Sequence[Group], stream: Stream) -> list[int]:
@@ -53,7 +57,7 @@ def random_stream(draws: np.random.Generator, models: int, count: int, rate: flo
     return Stream(times, draws.integers(0, models, count).astype(np.intp))
 
 
-def placements(problem: SharedGroups) -> Iterator[tuple[Group, ...]]:
+def enumerated(problem: SharedGroups) -> Iterator[tuple[Group, ...]]:
     """All groups and hosts that keep the constraints, with no device more than needed left out."""
     sizes = [shape.devices for shape in problem.shapes]
     for number in range(1, problem.devices + 1):
@@ -123,7 +127,7 @@ def test_no_placement_is_better_than_the_bound(seed: int) -> None:
     streams = [random_stream(draws, 2, 12, float(draws.uniform(5.0, 60.0))) for _ in range(2)]
     best = max(
         np.mean([sum(first_come(problem, groups, stream)) / len(stream) for stream in streams])
-        for groups in placements(problem)
+        for groups in enumerated(problem)
     )
     bound = bound_on_time(problem, streams)
     assert bound >= best - 1e-9
@@ -134,13 +138,70 @@ def test_no_placement_is_better_than_the_bound(seed: int) -> None:
     assert result.objective <= best + 1e-9
 
 
+def heavy_problem(seed: int, devices: int) -> SharedGroups:
+    """Models of weights so different that some have no room beside each other, each to be on one group at least."""
+    draws = np.random.default_rng(seed)
+    problem = random_problem(draws, devices=devices, models=3)
+    weight_M, whole = draws.uniform(1.0, 4.0, 3), draws.random() < 0.5
+    shapes = tuple(
+        replace(shape, weight_bytes_M=weight_M / (1 if whole else shape.devices)) for shape in problem.shapes
+    )
+    asked = draws.uniform(0.3, 0.95, 3)
+    return replace(problem, shapes=shapes, memory_bytes=4.0, least_hosts=int(draws.integers(1, 3)), required_M=asked)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_groups_that_hold_all_models_are_there_or_proven_not_to_be(seed: int) -> None:
+    problem = heavy_problem(seed, devices=2 + seed % 2)
+    every = {
+        tuple(sorted((group for group in groups if group.models), key=str))
+        for groups in enumerated(problem)
+        if problem.hosted(groups)
+    }
+    listed = placements(problem)
+    assert listed is not None
+    assert {tuple(sorted(groups, key=str)) for groups in listed} == every
+    assert len(listed) == len(every)
+    held = homes(problem)
+    assert held.status is (Status.OPTIMAL if every else Status.INFEASIBLE)
+    if held.solution is not None:
+        assert tuple(sorted(held.solution, key=str)) in every
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10_000), st.sampled_from(["devices", "memory", "shares", "hosts"]))
+def test_what_is_loosened_loses_no_placement_that_keeps_all_shares(seed: int, loosened: str) -> None:
+    """Few placements are all simulated; on the requests that they are chosen and judged by, the best of them stays."""
+    problem, draws = heavy_problem(seed, devices=2), np.random.default_rng(seed)
+    stream = random_stream(draws, 3, 30, float(draws.uniform(3.0, 30.0)))
+    looser = {
+        "devices": replace(problem, devices=3, node_devices=2),
+        "memory": replace(problem, memory_bytes=6.0),
+        "shares": replace(problem, required_M=np.asarray(problem.required_M) * 0.8),
+        "hosts": replace(problem, least_hosts=1),
+    }[loosened]
+    before, after = (missed(each, stream) for each in (problem, looser))
+    assert after <= before
+
+
+def missed(problem: SharedGroups, stream: Stream) -> int:
+    """Whether some model has more late requests than it may under the groups of the search; 2 where these are none."""
+    groups = search(problem, np.ones(3), [stream], [stream], Effort(1_000_000)).solution
+    if groups is None:
+        return 2
+    count_M = np.bincount(stream.model, minlength=3)
+    late_M = count_M - np.array(first_come(problem, groups, stream))
+    allowed_M = np.floor((1.0 - np.asarray(problem.required_M)) * np.maximum(count_M, 1) + 1e-9)
+    return int((late_M > allowed_M).any())
+
+
 def test_models_that_a_shape_cannot_run_count_for_nothing_there() -> None:
     """A shape whose times of a model are missing (0 s, no room) is no faster for it."""
     alone = GroupShape("1x1", 1, np.array([[0.1], [0.0]]), np.array([1.0, np.inf]))
     pair = GroupShape("2x1", 2, np.array([[0.08], [0.2]]), np.array([1.0, 1.0]))
     problem = SharedGroups(2, 2, 4.0, (alone, pair), np.array([0.15, 0.25]))
     stream = Stream(np.zeros(4), np.array([0, 0, 1, 1], dtype=np.intp))
-    best = max(sum(first_come(problem, groups, stream)) for groups in placements(problem)) / 4
+    best = max(sum(first_come(problem, groups, stream)) for groups in enumerated(problem)) / 4
     assert best == 0.5
     bound = bound_on_time(problem, [stream])
     assert best <= bound < 1.0

@@ -137,7 +137,11 @@ class PlaceOptions(Spec):
         description="whether engines batch requests; without, a group takes them one by one, stage after stage, and "
         "drops those that would be late",
     )
-    max_batch: Count = Field(default=16, description="sequences of a model that its engine on a group takes at a time")
+    max_batch: Count = Field(
+        default=16,
+        description="sequences of a model that its engine on a group takes at a time, at most: 1 to 8 and four steps "
+        "from power to power of 2 beyond, such as 16, 20, 24, 28, 32",
+    )
     chunk_tokens: Count = Field(default=8192, description="prompt tokens of a step")
     simulated_requests: Annotated[int, Field(ge=200, le=1_000_000)] = Field(
         default=4000, description="requests of each stream that placements are judged on"

@@ -2,17 +2,17 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from planner.errors import PlannerError
-from planner.kinds.place.choose import JUDGED, Choice, claimed_streams, streams_of
+from planner.kinds.place.choose import Choice, claimed_streams, judged_streams
 from planner.kinds.place.decision import PlaceDecision
 from planner.kinds.place.floor import stands
 from planner.kinds.place.reached import reached
-from planner.kinds.place.restate import groups_of
-from planner.kinds.place.setting import PlaceSetting, read_setting
+from planner.kinds.place.restate import groups_of, stated_setting
+from planner.kinds.place.setting import PlaceSetting
 from planner.kinds.place.solve import envelope, fewest
 from planner.plan.copies import memory_of, role_copies
 from planner.plan.placement import devices
@@ -55,18 +55,17 @@ def near(resolved: Resolved, plan: Envelope, running: Decision, loss: float) -> 
     if not chosen.hosts or not running.hosts:
         _refuse(loss)
         return plan
-    setting = read_setting(resolved)
+    setting = stated_setting(resolved, chosen)
     groups = groups_of(setting, chosen)
     stated = {block.role: tuple(devices(block)) for block in chosen.placement}
     places = tuple(stated[role.name] for role in chosen.roles)
     now = reached(setting.groups, groups, claimed_streams(setting))
-    choice = Choice(groups, places, now, plan.certificate.bound)
     before = standing(setting, running)
-    choice = laid(setting, choice, before)
+    choice = laid(Choice(setting, groups, places, now, plan.certificate.bound), before)
     if fewest(setting):
         _refuse(loss)
-        return envelope(setting, choice)
-    return envelope(setting, nearer(setting, choice, before, loss))
+        return envelope(choice)
+    return envelope(nearer(choice, before, loss))
 
 
 def _refuse(loss: float) -> None:
@@ -96,11 +95,11 @@ def standing(setting: PlaceSetting, decision: PlaceDecision) -> Standing:
     return Standing(groups)
 
 
-def laid(setting: PlaceSetting, choice: Choice, before: Standing) -> Choice:
+def laid(choice: Choice, before: Standing) -> Choice:
     """The same groups, those of a size in the order that brings fewest bytes; their traffic is laid with them."""
     from scipy.optimize import linear_sum_assignment
 
-    places = choice.places
+    setting, places = choice.setting, choice.places
     order = list(range(len(choice.groups)))
     for size in sorted({len(place) for place in places}):
         members = [index for index, place in enumerate(places) if len(place) == size]
@@ -111,27 +110,28 @@ def laid(setting: PlaceSetting, choice: Choice, before: Standing) -> Choice:
     groups = tuple(choice.groups[index] for index in order)
     if not stands(setting.floor, setting.kinds(groups), places, setting.options):
         return choice
-    return Choice(groups, places, reached(setting.groups, groups, claimed_streams(setting)), choice.bound)
+    got = reached(setting.groups, groups, claimed_streams(setting))
+    return replace(choice, groups=groups, reached=got)
 
 
-def nearer(setting: PlaceSetting, choice: Choice, before: Standing, loss: float) -> Choice:
+def nearer(choice: Choice, before: Standing, loss: float) -> Choice:
     """Fewer groups changed, as long as the share on time is within the loss of the choice's, and limits are kept.
 
     From what runs, the groups of the choice are put in place one after the other, each time the one that gains most a
     byte on streams that tell climbs apart; the figures are of the claimed streams, on which the loss holds too.
     """
-    places = choice.places
+    setting, places = choice.setting, choice.places
     if loss <= 0.0 or set(places) != set(before.groups):
         return choice
     least = choice.reached.share * (1.0 - loss)
-    judged, claimed = streams_of(setting, JUDGED), claimed_streams(setting)
+    judged, claimed = judged_streams(setting), claimed_streams(setting)
     now = [before.groups[place] for place in places]
     left = [at for at, group in enumerate(choice.groups) if group != now[at]]
     while True:
         if setting.groups.feasible(now) and stands(setting.floor, setting.kinds(now), places, setting.options):
             got = reached(setting.groups, now, claimed)
             if got.share >= least and (got.share_M >= np.minimum(setting.required_M, choice.reached.share_M)).all():
-                return Choice(tuple(now), places, got, choice.bound)
+                return replace(choice, groups=tuple(now), reached=got)
         if not left:
             return choice
         share = reached(setting.groups, now, judged).share

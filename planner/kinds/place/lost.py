@@ -11,8 +11,8 @@ from planner.errors import PlannerError
 from planner.kinds.place.choose import claimed_streams
 from planner.kinds.place.decision import PlaceDecision, PlaceOptions
 from planner.kinds.place.reached import reached
-from planner.kinds.place.restate import groups_of
-from planner.kinds.place.setting import PlaceSetting, read_setting
+from planner.kinds.place.restate import groups_of, stated_setting
+from planner.kinds.place.setting import PlaceSetting
 from planner.plan.findings import Finding
 from planner.plan.schema import Decision, Envelope
 from planner.problem.recorded import AtHand, resolved_again
@@ -29,7 +29,8 @@ def until_then(envelope: Envelope, decision: Decision, hit: Collection[str]) -> 
     if not decision.hosts:
         what = f"placements of roles `{decision.roles[0].function}` are not simulated request by request"
         raise PlannerError(what, where="--simulate", hint="leave it out: what runs on is told by replicas")
-    setting = read_setting(resolved_again(envelope.inputs, PlaceOptions, envelope.digests.models, AtHand()))
+    resolved = resolved_again(envelope.inputs, PlaceOptions, envelope.digests.models, AtHand())
+    setting = stated_setting(resolved, decision)
     groups = groups_of(setting, decision)
     left = tuple(group for group, role in zip(groups, decision.roles, strict=True) if role.name not in hit)
     planned, then = _shares(setting, groups), _shares(setting, left)

@@ -193,7 +193,7 @@ def _require_room(resolved: Resolved, needed_CM: Floats, degrees: Sequence[Degre
                 f"model `{workload.model}` fits no group: it {need if finite else 'runs in none of their shapes'}, "
                 f"and engines may use {room / 1e9:.1f} GB",
                 where=resolved.where(("models", workload.model)),
-                hint="allow larger groups, lower `options.max_batch`, or choose another weight format",
+                hint="allow larger groups, or choose another weight format",
             )
 
 

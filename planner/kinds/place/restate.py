@@ -4,7 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from planner.errors import PlannerError
-from planner.kinds.place.choose import Choice, claimed_streams, fewest_by_bound, placed
+from planner.kinds.place.bounds import fewest_devices, most_on_time
+from planner.kinds.place.choose import Choice, claimed_streams, placed
 from planner.kinds.place.decision import PlaceDecision, PlaceOptions
 from planner.kinds.place.floor import require_laid
 from planner.kinds.place.layers import plan as layers_plan
@@ -12,7 +13,7 @@ from planner.kinds.place.layers.setting import read_setting as layers_setting
 from planner.kinds.place.lora import plan as lora_plan
 from planner.kinds.place.mix import plan as mix_plan
 from planner.kinds.place.reached import reached
-from planner.kinds.place.setting import PlaceSetting, read_setting
+from planner.kinds.place.setting import PlaceSetting, read_setting, widest_setting
 from planner.kinds.place.solve import envelope, fewest
 from planner.plan.findings import Finding
 from planner.plan.placement import devices
@@ -21,7 +22,6 @@ from planner.plan.schema import Envelope
 from planner.problem.recorded import AtHand, resolved_again
 from planner.problem.resolve import Resolved
 from planner.solvers.placement.floor import Devices
-from planner.solvers.placement.group_bounds import bound_on_time
 from planner.solvers.placement.group_streams import Group
 
 BOUND = LeftOut("certificate.bound", "whether no groups do better than the bound")
@@ -41,11 +41,11 @@ def restate(stated: Envelope, decision: PlaceDecision, hand: AtHand) -> Restated
         return lora_plan.restate(resolved, stated, decision)
     if options.layers is not None:
         return layers_plan.restate(layers_setting(resolved), stated, decision)
-    setting = read_setting(resolved)
+    setting = stated_setting(resolved, decision)
     groups = groups_of(setting, decision)
     places = _stated_places(setting, groups, decision)
-    choice = Choice(groups, places, reached(setting.groups, groups, claimed_streams(setting)), stated.certificate.bound)
-    made = envelope(setting, choice)
+    got = reached(setting.groups, groups, claimed_streams(setting))
+    made = envelope(Choice(setting, groups, places, got, stated.certificate.bound))
     if stated.certificate.bound is None:
         return Restated(made.model_copy(update={"certificate": unproven(made.certificate.objective)}))
     return Restated(made, (BOUND,))
@@ -67,9 +67,9 @@ def prove(stated: Envelope, decision: PlaceDecision, hand: AtHand) -> Iterator[F
     if options.layers is not None:
         yield from layers_plan.prove(layers_setting(resolved), stated)
         return
-    setting = read_setting(resolved)
+    setting = widest_setting(resolved)
     streams = claimed_streams(setting)
-    again = float(fewest_by_bound(setting, streams)) if fewest(setting) else bound_on_time(setting.groups, streams)
+    again = float(fewest_devices(setting, streams)) if fewest(setting) else most_on_time(setting, streams)
     bound, value = stated.certificate.bound, stated.certificate.objective.value
     loosened = again if value is None else (min(again, value) if fewest(setting) else max(again, value))
     right = abs(bound - loosened) <= REL_TOL * max(abs(bound), abs(loosened))
@@ -90,6 +90,21 @@ def _stated_places(setting: PlaceSetting, groups: tuple[Group, ...], decision: P
 
 def _resolved(stated: Envelope, hand: AtHand) -> Resolved:
     return resolved_again(stated.inputs, PlaceOptions, stated.digests.models, hand)
+
+
+def stated_setting(resolved: Resolved, decision: PlaceDecision) -> PlaceSetting:
+    """The setting with the sequences that the engines of a plan take.
+
+    Raises PlannerError for engines that differ in them, and for more than the problem allows.
+    """
+    options = PlaceOptions.model_validate(resolved.problem.options)
+    sizes = sorted({host.max_batch for host in decision.hosts})
+    if not options.batching or sizes == [options.max_batch]:
+        return read_setting(resolved)
+    if len(sizes) > 1 or sizes[0] > options.max_batch:
+        what = f"engines take {' and '.join(map(str, sizes))} sequences, and the problem allows {options.max_batch}"
+        raise PlannerError(what, where="decision.hosts", hint="give all engines one `max_batch` within that, or solve")
+    return read_setting(resolved, sizes[0])
 
 
 def groups_of(setting: PlaceSetting, decision: PlaceDecision) -> tuple[Group, ...]:

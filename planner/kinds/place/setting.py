@@ -1,7 +1,7 @@
 """What placements of a problem are searched and judged with: shapes of groups priced, limits, loads and streams."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,6 +22,7 @@ from planner.solvers.placement.group_streams import Group, Stream
 from planner.solvers.placement.shared_groups import SharedGroups
 
 WARM_UP = 0.1  # of the requests of a stream whose engines batch: not judged
+BATCH_STEPS = range(1, 8)  # times powers of two: sequences that engines may take at a time
 MOST_SIZE = 2**20  # of a group, in devices: far beyond any node
 
 
@@ -88,14 +89,25 @@ class PlaceSetting:
         except PlannerError:
             return None
 
-    def with_batches(self, most: int) -> "PlaceSetting | None":
+    def with_batches(self, sequences: int) -> "PlaceSetting | None":
         """The same with so many sequences of an engine; None where some model has no room for them."""
-        problem = self.resolved.problem
-        wider = problem.model_copy(update={"options": {**problem.options, "max_batch": most}})
         try:
-            return read_setting(replace(self.resolved, problem=wider))
+            return read_setting(self.resolved, sequences)
         except PlannerError:
             return None
+
+    @property
+    def batch_sizes(self) -> list[int]:
+        """Sequences that engines may take by the problem, the largest first."""
+        return batch_sizes(PlaceOptions.model_validate(self.resolved.problem.options).max_batch)
+
+    def narrower(self) -> "Iterator[PlaceSetting]":
+        """This one, and the same with every smaller number of sequences that engines may take, the largest first."""
+        yield self
+        for sequences in batch_sizes(self.options.max_batch - 1) if self.options.batching else ():
+            setting = self.with_batches(sequences)
+            if setting is not None:
+                yield setting
 
     def stream(self, seed: int) -> Stream:
         """Requests of all models for as long as brings the number of the options, by a seed."""
@@ -122,9 +134,41 @@ class PlaceSetting:
         )
 
 
-def read_setting(resolved: Resolved) -> PlaceSetting:
-    """The setting of a problem; raises PlannerError for problems that no placement of this kind answers."""
+def batch_sizes(most: int) -> list[int]:
+    """Sequences that engines may take at a time, up to `most`, the largest first: four steps from one power
+    of two to the next.
+
+    They are the same whatever the limit, so that a larger one leaves every engine that a smaller one allows.
+    """
+    steps = {step << power for power in range(most.bit_length()) for step in BATCH_STEPS}
+    return sorted((size for size in steps if size <= most), reverse=True)
+
+
+def widest_setting(resolved: Resolved) -> PlaceSetting:
+    """The setting with the most sequences that engines may take and every model has room for.
+
+    Raises PlannerError for problems that no placement of this kind answers, whatever that number.
+    """
     options = PlaceOptions.model_validate(resolved.problem.options)
+    if not options.batching:
+        return read_setting(resolved)
+    sizes = batch_sizes(options.max_batch)
+    for sequences in sizes[:-1]:
+        try:
+            return read_setting(resolved, sequences)
+        except PlannerError:
+            continue
+    return read_setting(resolved, sizes[-1])
+
+
+def read_setting(resolved: Resolved, sequences: int | None = None) -> PlaceSetting:
+    """The setting of a problem, with so many sequences of an engine in place of the most that it may take.
+
+    Raises PlannerError for problems that no placement of this kind answers.
+    """
+    options = PlaceOptions.model_validate(resolved.problem.options)
+    if sequences is not None:
+        options = options.model_copy(update={"max_batch": sequences})
     _require_form(resolved)
     _require_lengths(resolved, options)
     calibration = load_calibration(resolved.problem.costs.calibration)

@@ -8,7 +8,7 @@ from planner.kinds.place.decision import Host, PlaceDecision, PlaceOptions
 from planner.kinds.place.envelope import place_envelope
 from planner.kinds.place.floor import broken_nodes
 from planner.kinds.place.prices import Degrees
-from planner.kinds.place.setting import PlaceSetting, read_setting
+from planner.kinds.place.setting import PlaceSetting, widest_setting
 from planner.plan.blocks import block_on
 from planner.plan.schema import (
     Axis,
@@ -58,8 +58,8 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
         from planner.kinds.place.lora.plan import solve as solve_lora
 
         return solve_lora(resolved, limits)
-    setting = read_setting(resolved)
-    return envelope(setting, fewest_choice(setting) if fewest(setting) else best_choice(setting))
+    setting = widest_setting(resolved)
+    return envelope(fewest_choice(setting) if fewest(setting) else best_choice(setting))
 
 
 def fewest(setting: PlaceSetting) -> bool:
@@ -76,13 +76,14 @@ def fewest(setting: PlaceSetting) -> bool:
     )
 
 
-def envelope(setting: PlaceSetting, choice: Choice) -> Envelope:
+def envelope(choice: Choice) -> Envelope:
     """The plan of a choice."""
+    setting = choice.setting
     return place_envelope(
         setting.resolved,
-        _decision(setting, choice),
-        _predictions(setting, choice),
-        certificate(setting, choice),
+        _decision(choice),
+        _predictions(choice),
+        certificate(choice),
         solver=SOLVER,
         evidence=Evidence(
             basis={"analytical": 1.0},
@@ -97,8 +98,9 @@ def envelope(setting: PlaceSetting, choice: Choice) -> Envelope:
     )
 
 
-def certificate(setting: PlaceSetting, choice: Choice) -> Certificate:
+def certificate(choice: Choice) -> Certificate:
     """The objective beside its bound; nothing is claimed of streams other than those of the plan."""
+    setting = choice.setting
     few = fewest(setting)
     value = float(devices_of(setting.groups, choice.groups)) if few else choice.reached.share
     what = "on fewer GPUs than the bound have the shares asked for" if few else "have more requests on time"
@@ -114,17 +116,18 @@ def certificate(setting: PlaceSetting, choice: Choice) -> Certificate:
         axes={
             "groups": [shape.name for shape in setting.groups.shapes],
             "models of a group": ["every set that has room"],
+            **({"max_batch": [*setting.batch_sizes]} if setting.options.batching else {}),
         },
         candidates=len(setting.groups.usable),
     )
 
 
-def _decision(setting: PlaceSetting, choice: Choice) -> PlaceDecision:
-    groups, share_GM = choice.groups, choice.reached.traffic_GM
+def _decision(choice: Choice) -> PlaceDecision:
+    setting, groups, share_GM = choice.setting, choice.groups, choice.reached.traffic_GM
     names = [f"group-{index}" for index in range(len(groups))]
     return PlaceDecision(
         roles=tuple(_role(setting, group, name) for group, name in zip(groups, names, strict=True)),
-        placement=tuple(_blocks(setting, choice, names)),
+        placement=tuple(_blocks(choice, names)),
         router_policy="power-of-two" if setting.options.batching else None,
         hosts=tuple(
             Host(
@@ -161,8 +164,9 @@ def _role(setting: PlaceSetting, group: Group, name: str) -> Role:
     )
 
 
-def _blocks(setting: PlaceSetting, choice: Choice, names: Sequence[str]) -> Iterator[Block]:
+def _blocks(choice: Choice, names: Sequence[str]) -> Iterator[Block]:
     """Groups on their devices."""
+    setting = choice.setting
     for group, devices, name in zip(choice.groups, choice.places, names, strict=True):
         yield block_on(devices, name, setting.pool.name, _axes(setting.prices.degrees[group.shape]))
 
@@ -172,7 +176,8 @@ def _axes(degrees: Degrees) -> tuple[Axis, ...]:
     return tuple(Axis(name=name, size=size, stride=stride) for name, size, stride in sizes if size > 1)
 
 
-def _predictions(setting: PlaceSetting, choice: Choice) -> Iterator[Prediction]:
+def _predictions(choice: Choice) -> Iterator[Prediction]:
+    setting = choice.setting
     yield Prediction(metric="attainment", value=choice.reached.share)
     yield Prediction(metric="gpus", value=float(devices_of(setting.groups, choice.groups)))
     if setting.floor is not None:

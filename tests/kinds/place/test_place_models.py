@@ -6,17 +6,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from turns_simulator import attained, drawn
 
 from planner.api import solve
 from planner.check import check_plan
 from planner.documents.read import given_document
 from planner.errors import Infeasible, PlannerError
+from planner.kinds.place.bounds import can_be_kept
 from planner.kinds.place.choose import claimed_streams
 from planner.kinds.place.decision import PlaceDecision
 from planner.kinds.place.lost import until_then
 from planner.kinds.place.reached import reached
-from planner.kinds.place.setting import read_setting
+from planner.kinds.place.setting import batch_sizes, read_setting, widest_setting
 from planner.load.problems import load_problem, resolve_document
 from planner.plan.findings import FAILED
 from planner.plan.schema import Envelope
@@ -219,15 +222,60 @@ def crowded(max_batch: int, requests: int) -> Resolved:
     )  # fmt: skip
 
 
-def test_models_leave_groups_until_every_one_has_its_share_on_time() -> None:
-    plan = solve(crowded(28, 500))
-    assert min(shares(plan).values()) >= 0.95
-    hosts = PlaceDecision.model_validate(plan.decision).hosts
-    assert {len({host.group for host in hosts if host.model == name}) for name in ("chat", "code", "big")} != {8}
+def test_models_leave_groups_until_every_one_has_its_share_on_time_and_larger_engines_lose_none() -> None:
+    reached = []
+    for most in (24, 28):
+        plan = solve(crowded(most, 500))
+        assert min(shares(plan).values()) >= 0.95
+        hosts = PlaceDecision.model_validate(plan.decision).hosts
+        assert {len({host.group for host in hosts if host.model == name}) for name in ("chat", "code", "big")} != {8}
+        assert {host.max_batch for host in hosts} <= set(batch_sizes(most))
+        assert certified(plan) >= shares(plan)[""]
+        reached.append(shares(plan)[""])
+    assert reached[1] >= reached[0] * (1.0 - 1e-3)
+
+
+def certified(plan: Envelope) -> float:
+    assert plan.certificate.bound is not None
+    return plan.certificate.bound
 
 
 def test_batches_that_are_too_small_are_named_with_those_that_would_do() -> None:
     with pytest.raises(Infeasible) as raised:
-        solve(crowded(8, 200))
+        solve(crowded(4, 200))
     limits = {each["limit"]: each["nearest"] for each in raised.value.conflict}
-    assert limits["options.max_batch = 8"] == "all are kept with 16"
+    assert limits["options.max_batch = 4"] == "all are kept with 16"
+    assert not raised.value.proved
+
+
+def test_shares_that_places_in_engines_leave_no_room_for_are_proven_impossible() -> None:
+    setting = widest_setting(crowded(1, 1500))
+    assert not can_be_kept(setting, claimed_streams(setting))
+
+
+@given(st.integers(1, 300), st.integers(1, 300))
+def test_engines_of_a_smaller_limit_are_among_those_of_a_larger_one(one: int, other: int) -> None:
+    low, high = sorted((one, other))
+    assert set(batch_sizes(low)) <= set(batch_sizes(high))
+    assert 0.8 * low <= max(batch_sizes(low)) <= low
+
+
+def decoding(max_batch: int) -> Envelope:
+    """The plan of two small models on four L4 that answer in two tokens."""
+    each_decodes = [each | {"output_tokens": 2} for each in SMALL["workloads"]]
+    return solve(small(workloads=each_decodes, options={"max_batch": max_batch, "simulated_requests": 200}))
+
+
+def test_a_limit_beyond_what_memory_holds_leaves_the_engines_that_fit() -> None:
+    plan = decoding(1_000_000)
+    assert 64 <= PlaceDecision.model_validate(plan.decision).hosts[0].max_batch < 1_000_000
+    assert min(shares(plan).values()) >= 0.5
+
+
+def test_engines_of_a_plan_take_no_more_than_the_problem_allows() -> None:
+    plan = decoding(8)
+    data: dict[str, Any] = json.loads(plan.model_dump_json(by_alias=True, exclude_none=True))
+    data["decision"]["hosts"] = [{**host, "max_batch": 16} for host in data["decision"]["hosts"]]
+    edited = Envelope.model_validate(data)
+    findings = check_plan(edited, PlaceDecision.model_validate(edited.decision), hand=AtHand())
+    assert any("the problem allows 8" in finding.what for finding in findings if finding.verdict == FAILED)

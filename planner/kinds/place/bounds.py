@@ -1,0 +1,54 @@
+"""What no groups can do, whatever their engines: bounds over every number of sequences that engines may take."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from planner.kinds.place.setting import PlaceSetting
+from planner.solvers.placement.group_bounds import bound_on_time
+from planner.solvers.placement.group_streams import Stream
+
+ROUNDING = 1e-9  # of a share: what floating point may take of it
+
+
+def most_on_time(setting: PlaceSetting, streams: Sequence[Stream]) -> float:
+    """No groups have a larger share of the judged requests of the streams on time."""
+    most = 0.0
+    for own in setting.narrower():
+        most = max(most, bound_on_time(own.groups, streams))
+        if most >= 1.0:
+            break
+    return most
+
+
+def fewest_devices(setting: PlaceSetting, streams: Sequence[Stream]) -> int:
+    """No fewer devices have as many requests on time as all workloads ask for together; all of them where none do."""
+    wanted, least = _wanted(setting, streams), setting.groups.devices
+    for own in setting.narrower():
+        low, high = 1, least
+        while low < high:
+            middle = (low + high) // 2
+            problem = own.on(middle)
+            if problem is not None and bound_on_time(problem, streams) >= wanted - ROUNDING:
+                high = middle
+            else:
+                low = middle + 1
+        least = low
+    return least
+
+
+def can_be_kept(setting: PlaceSetting, streams: Sequence[Stream]) -> bool:
+    """Whether bounds leave room for the shares of all workloads: of all together, and of each beside no others."""
+    wanted = _wanted(setting, streams)
+    alone = [([stream.of(model) for stream in streams], float(share)) for model, share in enumerate(setting.required_M)]
+    return any(
+        bound_on_time(own.groups, streams) >= wanted - ROUNDING
+        and all(bound_on_time(own.groups, requests) >= share - ROUNDING for requests, share in alone)
+        for own in setting.narrower()
+    )
+
+
+def _wanted(setting: PlaceSetting, streams: Sequence[Stream]) -> float:
+    """Share of all judged requests that is to be on time, where each workload has its own of them."""
+    model = np.concatenate([stream.model[stream.first :] for stream in streams])
+    return float(setting.required_M[model].mean())
