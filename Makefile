@@ -51,6 +51,7 @@ bench-promises: $(VENV)/installed
 	$(BIN)/python benchmarks/promises.py
 	$(BIN)/python benchmarks/promise_bounds.py
 	$(BIN)/python benchmarks/judge_coverage.py
+	$(BIN)/python benchmarks/relaxations.py --quick
 
 bench-simulate: $(VENV)/installed
 	$(BIN)/python benchmarks/simulate.py

@@ -160,7 +160,7 @@ class PlanPrices:
         self.options, self.workloads = options, resolved.workloads
         self.tp = [role.parallelism.tp for role in decision.roles]
         self.way_s = [float(overheads.request_s(each.input.mean_tokens)) for each in resolved.workloads]
-        most = options.max_batch
+        most = self.sequences = decision.hosts[0].max_batch
         self.captured = sorted({size for size in (1, 2, 4, *range(8, most, 8)) if size < most} | {most})
 
         @cache
@@ -175,7 +175,7 @@ class PlanPrices:
         self.step_s = step_s
 
     def most(self, model: int) -> int:
-        return self.options.max_batch
+        return self.sequences
 
     def chunk(self, model: int) -> int:
         return self.options.chunk_tokens
@@ -186,7 +186,7 @@ class PlanPrices:
             sum(side.mean_tokens for side in sides),
             sum(side.mean_tokens * (1 + 4 * side.cv) for side in sides),
         )
-        return int(max(self.options.max_batch * mean, long))
+        return int(max(self.sequences * mean, long))
 
     def prefill_s(self, group: int, model: int, prompts: Sequence[int]) -> float:
         tokens = NEAR_TOKENS * -(-sum(prompts) // NEAR_TOKENS)
