@@ -71,7 +71,7 @@ def search(
     fillings, none = _starts(problem, load_M, streams, allowance, allowed)
     if not fillings:
         return SolveResult(none, "finished", None, None, None, time.perf_counter() - started_s, SOLVER)
-    finalists, start = _few(problem, streams, effort), None
+    finalists, start = _few(problem, fillings[0], streams, effort), None
     if not finalists:
         finalists, start = _climbed(problem, fillings, streams, allowance, effort), fillings[0]
     able = [groups for groups in dict.fromkeys(finalists) if allowed(groups)] or fillings[:1]
@@ -80,10 +80,18 @@ def search(
     return SolveResult(Status.FEASIBLE, "finished", chosen, objective, None, time.perf_counter() - started_s, SOLVER)
 
 
-def _few(problem: SharedGroups, streams: Sequence[Stream], effort: Effort) -> list[tuple[Group, ...]]:
-    """The best of all placements there are, where to simulate them takes no more than the climbs; else none."""
+def _few(
+    problem: SharedGroups, filling: tuple[Group, ...], streams: Sequence[Stream], effort: Effort
+) -> list[tuple[Group, ...]]:
+    """The best of all placements there are, where to simulate them takes no more than the climbs; else none.
+
+    Of equals the filling comes first.
+    """
     most = effort.requests // max(sum(len(stream) for stream in streams), 1)
-    every = placements(problem, most) or []
+    every = placements(problem, most)
+    if every is None:
+        return []
+    every.insert(0, filling)
     late_M = {groups: late_counts(problem, groups, streams).sum(axis=0) for groups in every}
     return sorted(every, key=lambda groups: _rank(problem, late_M[groups], streams))[:CLIMBED]
 
