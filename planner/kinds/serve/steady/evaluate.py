@@ -199,7 +199,10 @@ def judge_prefill(
 def judge_colocated(
     target: Target, points: Points, fits: Bools, timed: StepTimes, most_busy: float, occupied: float, tally: Tally
 ) -> LimitedRates:
-    """Roles that do both: every limit at the full batch, whose prefill must keep up with what it finishes."""
+    """Roles that do both: every limit at the full batch, whose prefill must keep up with what it finishes.
+
+    Front ends are no busier than prefill may be.
+    """
     assert timed.engines is not None, "roles that do both have engines"
     full = timed.engines.capacity_per_s(target.service_cv2)
     behind = fits & (occupied * full * timed.queue_s > most_busy)
