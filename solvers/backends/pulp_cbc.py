@@ -48,7 +48,8 @@ def run(model: LinearModel, limits: BackendLimits) -> BackendOutcome:
         # The classic way to build a problem is the only one that all of PuLP 3 has; 3.3 announces its end in 4.
         warnings.simplefilter("ignore", DeprecationWarning)
         problem, variables = _translate(model)
-        seeds = [f"randomSeed {limits.seed}", f"randomCbcSeed {limits.seed}"]
+        # The integer preprocessing of CBC 2.10.3 cuts some optima off (tests/kinds/serve/test_serve_optimum.py).
+        options = [f"randomSeed {limits.seed}", f"randomCbcSeed {limits.seed}", "preprocess off"]
         command = pulp.PULP_CBC_CMD(
             msg=False,
             timeLimit=limits.time_limit_s,
@@ -56,7 +57,7 @@ def run(model: LinearModel, limits: BackendLimits) -> BackendOutcome:
             gapAbs=0.0,
             threads=limits.threads,
             maxNodes=limits.node_limit,
-            options=seeds,
+            options=options,
         )
         problem.solve(command)
         values = tuple(_value(variable) for variable in variables)
