@@ -3,7 +3,8 @@
 The busiest rank sets the pace of dispatch, experts and combine; everything else does not depend on the layout.
 """
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -56,7 +57,7 @@ class MoeCosts:
         """(seconds of the paced part of one layer at each of RATIOS, seconds of all else in a step)."""
         shards = Shards.of(np.ones(len(RATIOS)), dp=self.ranks, ep=self.ranks)
         work = Work.prefill(RATIOS * self.tokens_per_rank)
-        efficiencies = load_calibration().efficiencies
+        efficiencies = replace(load_calibration().efficiencies, routing_concentration=math.inf)  # RATIOS are the loads
         pricer = Roofline(self.pool.node.accelerator, self.pool.topology(), efficiencies)
         time = price_operators(forward(self.model, shards, work), pricer, len(RATIOS))
         paced = np.sum([seconds for name, seconds in time.by_operator.items() if name in PACED], axis=0)

@@ -1,11 +1,14 @@
 """The roofline, and the time of whole steps: monotone, additive, and the same for one point as for many."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.arrays import Floats
+from planner.costs.operators.experts import fullest_rank
 from planner.costs.operators.forward import forward
 from planner.costs.operators.kernels import DecodeAttention, Experts, Gemm, MemoryPass
 from planner.costs.operators.work import Shards, Work
@@ -72,6 +75,32 @@ def test_experts_in_blocks_and_narrow_shards_have_rates_of_their_own(ideal: Roof
     half = Efficiencies(experts_rows=tokens_of_an_expert / 2)
     assert seconds(half, 1.0, "fp8") == pytest.approx(1.5 * plain)
     assert seconds(Efficiencies(experts_rows=1e9), 1.0, "fp8") == pytest.approx(2 * plain)
+
+
+def test_ranks_that_share_experts_wait_for_the_one_with_most_rows(ideal: Roofline) -> None:
+    """Of 64 experts whose popularities have variance 1/2, eight on a rank; whole tiles grow by what tokens fill."""
+    unit, uneven = np.ones(1), Efficiencies(routing_concentration=2.0)
+    gpu = replace(ideal.accelerator, memory_bandwidth_bytes_per_s=1e15)
+
+    def longer(ep: float, tokens: float = 1e6, *, experts: int = 64, whole: float = 0.0) -> float:
+        op = Experts("e", 1.0, unit * tokens, unit, unit * ep, 4096, 2048, 8, experts, True, "fp8_block", "fp8_block")
+        even, price = (
+            float(Roofline(gpu, ideal.topology, known, whole_tiles=whole).price(op).seconds[0])
+            for known in (Efficiencies(), uneven)
+        )
+        return price / even
+
+    spread = np.sqrt(0.5 / 8) * np.sqrt(2 * np.log(8))
+    assert longer(8.0) == pytest.approx(1 + spread)
+    assert longer(8.0, 64.0, whole=1.0) == pytest.approx(1 + spread * 64 / (64 + 8 * 127))
+    assert longer(1.0) == longer(8.0, experts=8) == 1.0
+
+
+@pytest.mark.parametrize("ep", [2, 8, 16])
+def test_the_fullest_rank_bounds_what_drawing_gives_from_above(ep: int) -> None:
+    loads = np.random.default_rng(ep).gamma(2.0, 0.5, (4000, ep, 128 // ep)).sum(axis=2)
+    drawn = float(np.mean(loads.max(axis=1))) / (128 // ep)
+    assert drawn < float(fullest_rank(0.5**0.5, 128, np.float64(ep))) < 1 + 2.2 * (drawn - 1)
 
 
 def test_a_step_with_prompts_takes_no_less_than_its_launches() -> None:

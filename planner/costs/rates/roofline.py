@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.arrays import Floats
+from planner.costs.operators.experts import fullest_rank, routed_rows, tiled_rows
 from planner.costs.operators.kernels import (
     AttentionBackward,
     BatchedGemm,
@@ -101,10 +102,10 @@ def dequantised_steps(op: Compute, accelerator: Accelerator) -> Floats | float:
 def slowdown(op: Compute, known: Efficiencies, *, blackwell: bool) -> Floats | float:
     """How much longer an operator computes than a large one of its kind.
 
-    Narrow shards of experts, and few tokens an expert, leave tiles empty; tiles are no higher than the tokens need, so
-    that at most half of their rows are. Tokens that came by all-to-all lie expert by expert, for which engines have
-    kernels that gather nothing (DeepGEMM's grouped ones). These are what computes whole tiles too: full ones, whose
-    columns hold a narrow shard's.
+    Ranks that share experts wait for the one with most rows. Narrow shards of experts, and few tokens an expert, leave
+    tiles empty; tiles are no higher than the tokens need, so that at most half of their rows are. Tokens that came by
+    all-to-all lie expert by expert, for which engines have kernels that gather nothing (DeepGEMM's grouped ones). These
+    are what computes whole tiles too: full ones, whose columns hold a narrow shard's.
     """
     if not isinstance(op, Experts):
         return 1.0
@@ -113,11 +114,22 @@ def slowdown(op: Compute, known: Efficiencies, *, blackwell: bool) -> Floats | f
     longer = narrow * (1.0 + np.minimum(known.experts_rows / rows, 1.0))
     before_blackwell = _experts_flop(op, blackwell=blackwell) == "experts_flop_block"
     grouped = known.experts_flop_block / known.experts_flop_grouped if before_blackwell else 1.0
+    fullest = _fullest(op, known.routing_concentration)
+    longer = longer * fullest
     if op.whole_tiles is not None:
-        longer = np.where(op.whole_tiles > 0, grouped, longer)
+        routed, experts = routed_rows(op.tokens, op.top_k, op.ep), op.num_experts / op.ep
+        tiles = tiled_rows(fullest * routed, experts) / tiled_rows(routed, experts)
+        longer = np.where(op.whole_tiles > 0, grouped * tiles, longer)
     if op.exchanged is None:
         return longer
     return longer * np.where(op.exchanged > 0, grouped, 1.0)
+
+
+def _fullest(op: Experts, concentration: float) -> Floats | float:
+    """Rows of the fullest rank over the mean, of experts whose popularities spread as in `touched_share`."""
+    if op.top_k >= op.num_experts:
+        return 1.0
+    return fullest_rank(concentration**-0.5, op.num_experts, op.ep)
 
 
 @dataclass(frozen=True, slots=True)
