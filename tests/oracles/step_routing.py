@@ -67,7 +67,7 @@ class StepRouting(StepMemory):
         self.to_come.append((e.front_ready_s, 1, r.id))
 
     def front(self, e: Engine) -> Engine:
-        if self.fleet.elastic or any(other.rules.role == "prefill" for other in self.engines):
+        if self.fleet.elastic:
             return self.engines[0]
         return e if self.fleet.tokenises_together else self.engines[e.leader]
 

@@ -4,9 +4,8 @@ SGLang has one for all attention ranks, whose event loop tokenises a prompt befo
 (sglang/srt/managers/tokenizer_manager.py: `_tokenize_texts`); so has trtllm-serve (tensorrt_llm/llmapi/llm.py:
 `generate_async`). vLLM starts an API server for each rank (vllm/entrypoints/cli/serve.py: `api_server_count`), which
 tokenises up to 32 prompts at once (vllm/utils/async_utils.py: `AsyncMicrobatchTokenizer`): sixteen of 10,000 tokens in
-32 ms on a DGX H100, where one takes 11 (github.com/vllm-project/vllm/issues/19012). Requests of disaggregated engines
-come in by the front end of their router, as Dynamo's, which tokenises for all workers (docs.nvidia.com/dynamo,
-"Fastokens Tokenizer").
+32 ms on a DGX H100, where one takes 11 (github.com/vllm-project/vllm/issues/19012). Routers of disaggregated engines
+tokenise for them (docs.nvidia.com/dynamo, "Fastokens Tokenizer"), and are as many as it takes: none waits for them.
 """
 
 from planner.arrays import Floats
@@ -14,8 +13,8 @@ from planner.simulate.fleet.instances import Fleet
 
 
 def fronts_of(fleet: Fleet) -> list[int]:
-    """The instance whose front end each instance shares: its own, the first of its group, or of all behind a router."""
-    if fleet.elastic is not None or any(instance.role == "prefill" for instance in fleet.instances):
+    """The instance whose front end each instance shares: its own, the first of its group, or of all elastic ones."""
+    if fleet.elastic is not None:
         return [0] * len(fleet.instances)
     sizes = (1,) * len(fleet.instances) if fleet.tokenises_together else fleet.groups or (1,) * len(fleet.instances)
     fronts: list[int] = []
