@@ -147,8 +147,8 @@ def formulas(cell: Cell, answers: Answers) -> tuple[GapAverages, GapAverages]:
     held = cell.rate_per_s * cell.answer / freely
     sequences = min(held * cell.pace_s(0.0) / (1.0 - held * added_s), cell.places)
     pace_s = cell.pace_s(sequences) * one
-    now = SteadySteps(pace_s, pace_s / freely, sequences * one, one, one, 0.0 * one, joining)
-    full = SteadySteps(one, cell.full_s * one, cell.places * one, one, one, 0.0 * one, joining)
+    now = SteadySteps(pace_s, pace_s / freely, sequences * one, one, one, 0.0 * one, 0.0 * one, joining)
+    full = SteadySteps(one, cell.full_s * one, cell.places * one, one, one, 0.0 * one, 0.0 * one, joining)
     return now.below_full_batch(answers, added_s * one), full.at_full_batch(answers)
 
 

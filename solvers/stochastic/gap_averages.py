@@ -5,10 +5,17 @@ of others stretch it. A request of y tokens has n = (y - 1) / E gaps, in steps t
 average has more or less than the mean comes from few events, the prompts that come while it is decoded: so averages of
 short answers spread more, and the percentiles are those of the mixture over the lengths of answers [K], each Gaussian.
 
+Contexts. Attention to what sequences have cached takes a part of each step, a = `recalled_s` / D of it for the prompt
+of each of D sequences. Prompts that are there vary, and who comes later brings another one: over the life of a request
+the other places average out to f = 1 / (1 + y / 2 mean(y)) of a variance (2/3 for equal lengths, of which two share a
+life), its own does not,
+    contexts = a^2 ci^2 (1 + (D - 1) f) + a (step_s - pace_s) ci^2,
+the last because a long prompt both stretches steps and stays in them.
+
 Full batch (`at_full_batch`). With every place taken, a prompt comes when another answer ends, so bursts of arrivals do
 not matter, and m = D n / o prompts come in n gaps of one of D requests, o the steps of a mean answer. They spread by
 the lengths of prompts and of answers,
-    variance = (step_s - pace_s)^2 (ci^2 + co^2) / m.
+    variance = (step_s - pace_s)^2 (ci^2 + co^2) / m + contexts.
 A request that was prefilled elsewhere waits for up to j steps until the first one with it: mean step_s (1 + j / n).
 Drafts are right by chance: n v more variance of the steps, v the variance of a step's tokens over their mean squared.
 
@@ -20,10 +27,9 @@ since a batch that shares its steps is a symmetric queue with n / pace_s(n) as i
 is negative binomial whatever the lengths of answers (Kelly, "Reversibility and stochastic networks" 1979, section 3.3;
 z is the peakedness of renewal arrivals at infinitely many servers, exact for exponential and constant lengths; Eckberg,
 "Generalized peakedness of teletraffic processes", ITC 10, 1983). Over the life of a request the number averages out to
-1 / (1 + y / 2 mean(y)) of this variance (2/3 for equal lengths: arrivals of a Poisson process overlap its life on a
-triangle). With m = N n / o prompts in a life,
-    variance = (g pace_s')^2 z N / (1 - e) / (1 + y / 2 mean(y)) + g^2 (step_s - pace_s)^2 (ca^2 + ci^2) / m
-             + g^2 pace_s' (step_s - pace_s) ca^2,
+f of this variance (arrivals of a Poisson process overlap its life on a triangle). With m = N n / o prompts in a life,
+    variance = (g pace_s')^2 z N f / (1 - e) + g^2 (step_s - pace_s)^2 (ca^2 + ci^2) / m
+             + g^2 pace_s' (step_s - pace_s) ca^2 + g^2 contexts,
 the last because who comes meanwhile brings both a prompt and a sequence. Nothing in this is fitted; what simulations of
 such batches say is in `benchmarks/token_times.py`.
 """
@@ -51,6 +57,17 @@ class Answers:
     @property
     def mean_tokens(self) -> float:
         return sum(self.tokens) / len(self.tokens)
+
+    @property
+    def peakedness(self) -> float:
+        """Variance over mean of the number that would be there were places and speed without limit."""
+        return 1.0 + (self.arrival_cv2 - 1.0) / (1.0 + self.cv2)
+
+    @property
+    def lasting(self) -> Floats:
+        """The share of the variance of what is there that is left of its average over the life of an answer [K]."""
+        share: Floats = 1.0 / (1.0 + np.array(self.tokens) / (2.0 * self.mean_tokens))
+        return share
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +106,7 @@ class SteadySteps:
     batches: Floats  # that make their steps together, so that prompts of any stretch those of all
     yielded: Floats  # tokens of a sequence in a step
     yielded_cv2: Floats  # of these tokens
+    recalled_s: Floats  # of a step without prompts, what attention to the prompts of its sequences takes
     joining: float = 0.0  # the most steps until the first one with a request that comes from elsewhere
 
     def take(self, rows: Indices) -> "SteadySteps":
@@ -100,6 +118,7 @@ class SteadySteps:
             self.batches[rows],
             self.yielded[rows],
             self.yielded_cv2[rows],
+            self.recalled_s[rows],
             self.joining,
         )
 
@@ -108,20 +127,29 @@ class SteadySteps:
         steps, prompts = self._steps_and_prompts(answers)
         stretch_s = (self.step_s - self.pace_s)[:, None]
         variance = stretch_s**2 * (answers.prompt_cv2 + answers.cv2) / prompts
-        return self._averages(steps, variance, self.joining)
+        return self._averages(steps, variance + self._contexts(answers), self.joining)
 
     def below_full_batch(self, answers: Answers, added_s: Floats) -> GapAverages:
         """Averages at the mean number of sequences, of which one more lengthens a step without prompts by `added_s`."""
         steps, prompts = self._steps_and_prompts(answers)
         stretch_s, amplified = self.step_s - self.pace_s, self.step_s / self.pace_s
         elastic = np.minimum(self.sequences * added_s / self.pace_s, 1.0 - 1e-9)
-        peaked = 1.0 + (answers.arrival_cv2 - 1.0) / (1.0 + answers.cv2)
-        life = 1.0 + np.array(answers.tokens) / (2.0 * answers.mean_tokens)
-        number = ((amplified * added_s) ** 2 * peaked * self.sequences / (1.0 - elastic))[:, None] / life
+        number = (amplified * added_s) ** 2 * answers.peakedness * self.sequences / (1.0 - elastic)
+        present = number[:, None] * answers.lasting
         arriving = (amplified * stretch_s)[:, None] ** 2 * (answers.arrival_cv2 + answers.prompt_cv2) / prompts
         both = (amplified**2 * added_s * stretch_s / self.batches * answers.arrival_cv2)[:, None]
         joined = (self.joining * self.step_s[:, None] / steps) ** 2 / 12.0
-        return self._averages(steps, number + arriving + both + joined, self.joining / 2.0)
+        contexts = amplified[:, None] ** 2 * self._contexts(answers)
+        return self._averages(steps, present + arriving + both + contexts + joined, self.joining / 2.0)
+
+    def _contexts(self, answers: Answers) -> Floats:
+        """The variance of what attention to the prompts that are there takes of the steps of an answer [N, K]."""
+        others = np.maximum(self.sequences - 1.0, 0.0)
+        each_s = self.recalled_s / (1.0 + others)
+        stretched = each_s * (self.step_s - self.pace_s) / self.batches
+        lasting = 1.0 + others[:, None] * answers.lasting
+        variance: Floats = answers.prompt_cv2 * (each_s[:, None] ** 2 * lasting + stretched[:, None])
+        return variance
 
     def _steps_and_prompts(self, answers: Answers) -> tuple[Floats, Floats]:
         """Steps of the gaps of an answer, and prompts that come meanwhile [N, K]."""

@@ -18,7 +18,7 @@ EQUAL = Answers((101.0,), 0.0, 0.0, 1.0)
 
 
 def steps(pace_s: float = 0.02, step_s: float = 0.03, sequences: float = 50.0, joining: float = 0.0) -> SteadySteps:
-    return SteadySteps(pace_s * ONE, step_s * ONE, sequences * ONE, ONE, ONE, NONE, joining)
+    return SteadySteps(pace_s * ONE, step_s * ONE, sequences * ONE, ONE, ONE, NONE, NONE, joining)
 
 
 def test_a_full_batch_of_equal_requests_gives_all_of_them_the_mean() -> None:
@@ -80,7 +80,9 @@ def simulated(places: int, load: float, cv: float, count: int = 12_000) -> Float
 
 @pytest.mark.parametrize("cv", [0.0, 1.0])
 def test_a_batch_that_is_always_full_spreads_as_the_formula_says(cv: float) -> None:
-    full = SteadySteps(0.6 * ONE, ONE, 64.0 * ONE, ONE, ONE, NONE).at_full_batch(Answers((200.0,), 0.0, cv**2, 1.0))
+    full = SteadySteps(0.6 * ONE, ONE, 64.0 * ONE, ONE, ONE, NONE, NONE).at_full_batch(
+        Answers((200.0,), 0.0, cv**2, 1.0)
+    )
     times_s = simulated(64, 1.2, cv)
     for quantile in (0.5, 0.9, 0.99):
         assert float(full.quantile_s(quantile)[0]) == pytest.approx(float(np.quantile(times_s, quantile)), rel=0.03)
@@ -92,8 +94,27 @@ def test_a_batch_below_its_limit_spreads_as_the_formula_says() -> None:
     held = load * places / freely  # requests, were a step of a second
     sequences = held * 0.3 / (1.0 - held * 0.3 / places)
     pace_s = 0.3 + 0.3 * sequences / places
-    now = SteadySteps(pace_s * ONE, pace_s / freely * ONE, sequences * ONE, ONE, ONE, NONE)
+    now = SteadySteps(pace_s * ONE, pace_s / freely * ONE, sequences * ONE, ONE, ONE, NONE, NONE)
     averages = now.below_full_batch(Answers((200.0,), 0.0, 1.0, 1.0), 0.3 / places * ONE)
     times_s = simulated(places, load, 1.0)
     for quantile in (0.1, 0.5, 0.9, 0.99):
         assert float(averages.quantile_s(quantile)[0]) == pytest.approx(float(np.quantile(times_s, quantile)), rel=0.06)
+
+
+def test_contexts_of_the_sequences_that_are_there_spread_a_full_batch_as_the_formula_says() -> None:
+    """Two fifths of a step of 32 places attend to prompts of CV 1; answers of 200 tokens, prefilled elsewhere."""
+    rng, places, count, mean = np.random.default_rng(5), 32, 8_000, 1000.0
+    deviation = math.sqrt(math.log(2.0))
+    prompts = np.rint(rng.lognormal(math.log(mean) - deviation**2 / 2.0, deviation, count)).astype(int) + 1
+    grid = StepGrid.affine(0.6, context_s=0.4 / places / mean, most_sequences=places)
+    decode = Instance(grid, 10**9, role="decode", most_sequences=places)
+    arrivals = np.cumsum(rng.exponential(200 / (1.2 * places), count))
+    fleet = Fleet((Instance(StepGrid.affine(1e-9), 10**9, role="prefill"), decode))
+    times_s = simulate(fleet, Requests.open_stream(arrivals, prompts, np.full(count, 200))).tpot_s[1000:-500]
+    answers = 0.4 * 100.0 / mean * ONE  # half of an answer is cached as well
+    full = SteadySteps(ONE + answers, ONE + answers, places * ONE, ONE, ONE, NONE, 0.4 * ONE)
+    averages = full.at_full_batch(Answers((200.0,), 0.0, 1.0, 1.0))
+    for quantile in (0.1, 0.5, 0.9, 0.99):
+        said = float(averages.quantile_s(quantile)[0])
+        assert said == pytest.approx(float(np.quantile(times_s, quantile)), rel=0.04)
+    assert float(averages.quantile_s(0.99)[0]) > 1.12 * float(averages.quantile_s(0.5)[0])

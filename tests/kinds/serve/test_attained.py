@@ -11,14 +11,21 @@ from static_level import solve
 
 from planner.arrays import Floats
 from planner.kinds.serve.options import ServeDecision
-from planner.kinds.serve.steady.attained import Outputs, least_time_s
+from planner.kinds.serve.steady.attained import Outputs, Pace, least_time_s
 from planner.kinds.serve.steady.steps.first_tokens import FirstTokens
 from planner.problem.lengths import LengthFacts
 from planner.problem.schema import MomentLengths, UniformLengths
 from planner.simulate.plans.setting import Policies
 from planner.simulate.plans.simulation import Traffic, simulate_plan
+from planner.solvers.stochastic.gap_averages import Answers, GapAverages
 
 TIMES = st.floats(0.01, 5.0)
+
+
+def pace_of(mean_s: float, deviation_s: float) -> Pace:
+    """As of answers of 2 and 1,000 tokens, which spread alike."""
+    spread = GapAverages(np.full((1, 2), mean_s), np.full((1, 2), deviation_s))
+    return Pace((spread,), Answers((2.0, 1000.0), 0.0, 0.0, 1.0))
 
 
 @given(st.data())
@@ -33,7 +40,7 @@ def test_shares_of_requests_in_time_are_those_that_are_counted(data: st.DataObje
     def within(limit_s: Floats) -> Floats:
         return np.asarray(np.mean(firsts[:, None, None] <= limit_s, axis=0))
 
-    pace = np.array([tpot_s])
+    pace = pace_of(tpot_s, 0.0)
     ends = firsts[None, :] + (np.array(tokens)[:, None] - 1.0) * tpot_s
     each = (weights / weights.sum())[:, None] / len(firsts)
     near = np.abs(ends - latency_s).min() < 1e-9 or np.abs(firsts - ttft_s).min() < 1e-9
@@ -47,6 +54,21 @@ def test_shares_of_requests_in_time_are_those_that_are_counted(data: st.DataObje
     shares = np.cumsum(np.broadcast_to(each, ends.shape).ravel()[order])
     lowest, highest = (ends.ravel()[order][np.searchsorted(shares, 0.5 + slack)] for slack in (-1e-9, 1e-9))
     assert lowest * (1.0 - 1e-6) <= whole <= highest * (1.0 + 1e-6)
+
+
+@pytest.mark.parametrize("lengths", [(200.0,), (20.0, 150.0, 400.0)])
+def test_whole_requests_spread_with_their_own_pace(lengths: tuple[float, ...]) -> None:
+    rng, size = np.random.default_rng(2), 200_000
+    outputs = Outputs(lengths, (1.0 / len(lengths),) * len(lengths))
+    drawn = 0.5 * rng.exponential(size=size) + (rng.choice(lengths, size) - 1.0) * rng.normal(0.02, 0.002, size)
+
+    def within(limit_s: Floats) -> Floats:
+        share: Floats = -np.expm1(-np.maximum(limit_s, 0.0) / 0.5)
+        return share
+
+    for time_s in np.quantile(drawn, [0.1, 0.5, 0.9, 0.99]):
+        share = float(outputs.share_within(within, pace_of(0.02, 0.002), float(time_s))[0])
+        assert share == pytest.approx(float(np.mean(drawn <= time_s)), abs=0.006)
 
 
 def test_lengths_of_answers_have_the_quantiles_of_their_distribution() -> None:
@@ -80,3 +102,17 @@ def test_limits_on_whole_requests_and_their_share_are_kept_as_predicted(mode: st
     whole = simulate_plan(plan, ServeDecision.model_validate(plan.decision), Traffic(), Policies()).result.e2e_s
     assert said["latency_s", "p99"] == pytest.approx(float(np.quantile(whole, 0.99)), rel=0.15)
     assert said["latency_s", "mean"] < 0.5 * said["latency_s", "p99"]
+
+
+@pytest.mark.parametrize("mode", ["colocated", "disaggregated"])
+def test_requests_of_equal_answers_spread_with_contexts_and_with_how_many_are_there(mode: str) -> None:
+    slo = {"latency": {"p99": "12s"}, "tpot": {"mean": "30ms", "p90": "1s", "p99": "1s"}}
+    edits = {"workloads.0.input_tokens": {"mean": 1000, "cv": 1.0}, "workloads.0.output_tokens": 200,
+             "workloads.0.slo": slo, "options": {"modes": [mode], "max_batch": [64]}}  # fmt: skip
+    plan = solve(small({**edits, "workloads.0.load": {"rate": "8/s"}, "objective": {"minimize": "gpus"}}))
+    said = {(p.metric, p.statistic): p.value for p in plan.predictions}
+    tpot_s = simulate_plan(plan, ServeDecision.model_validate(plan.decision), Traffic(), Policies()).result.tpot_s
+    assert said["tpot_s", "mean"] == pytest.approx(float(np.mean(tpot_s)), rel=0.02)
+    for statistic, share, off in (("p90", 0.9, 0.04), ("p99", 0.99, 0.09)):
+        assert said["tpot_s", statistic] == pytest.approx(float(np.quantile(tpot_s, share)), rel=off)
+    assert said["latency_s", "p99"] > 1.04 * said["latency_s", "mean"]

@@ -11,6 +11,7 @@ import pytest
 from planner.costs.operators.work import Shards, Work
 from planner.costs.rates.spread import ErrorSpread, features_of
 from planner.errors import PlannerError
+from planner.kinds.serve.steady.attained import Pace
 from planner.kinds.serve.steady.demand import ATTAINMENT, Channel, Margins, Target, TimeLimit, TransferPath, channels_of
 from planner.kinds.serve.steady.evaluate import StepTimes, judge_colocated, judge_decode, judge_prefill, varied
 from planner.kinds.serve.steady.operate import Operation
@@ -20,7 +21,7 @@ from planner.kinds.serve.steady.roles_in_use import RoleInUse
 from planner.kinds.serve.steady.steps.first_tokens import Engines, first_tokens
 from planner.kinds.serve.steady.steps.formulas import Costs, colocated_tpot_s, prefill_alone, prefill_mixed
 from planner.models.library import find_model
-from planner.solvers.stochastic.gap_averages import Answers
+from planner.solvers.stochastic.gap_averages import Answers, GapAverages
 
 NO_LIMIT = TimeLimit("p95", 0.95, math.inf)
 TARGET = Target(
@@ -350,7 +351,8 @@ class Role:
     def operation(self, target: Target, pool_costs: object, scale: float = 1.0) -> Operation:
         if self.candidate.decodes:
             return Operation(0.0, 0.0, 0.0, self.tpot_s * (1.0 + scale))
-        return Operation(0.5, 0.5 * scale, 0.1, self.tpot_s if self.candidate.function == "colocated" else 0.0)
+        pace = Pace((GapAverages(np.full((1, 1), self.tpot_s), np.full((1, 1), 1e-12)),), target.answers)
+        return Operation(0.5, 0.5 * scale, 0.1, self.tpot_s * (self.candidate.function == "colocated"), pace=pace)
 
 
 COSTS_OF_POOL: Any = {("llama", 0): None}

@@ -147,7 +147,7 @@ def _assumptions(setting: ServeSetting, outcome: Outcome) -> Iterator[str]:
     if any(target.clients is not None for target in targets):
         yield CLIENTS_MOST if outcome.formulated.problem.maximising else CLIENTS_LEAST
     if any(target.latency_limits for target in targets):
-        yield "limits on whole requests are judged at the mean time per output token, and prefill has a share of them"
+        yield "limits on whole requests are judged at the full batch, and prefill alone has a share of them"
     yield from margin_assumptions(setting, used)
     if len({workload.model for workload in setting.resolved.workloads}) < len(targets):
         yield "an instance that serves several workloads divides its time between them, and each runs as if alone in it"

@@ -11,6 +11,7 @@ import numpy as np
 from planner.arrays import Floats, Indices
 from planner.costs.operators.work import Shards
 from planner.costs.rates.spread import ErrorSpread
+from planner.costs.rates.step import StepTime
 from planner.costs.serving.media import Encoding
 from planner.costs.serving.speculation import Drafter
 from planner.engines.handover import Way
@@ -30,6 +31,7 @@ from planner.solvers.stochastic.gap_averages import Answers
 from planner.solvers.stochastic.routed_queues import Routing, routed_wait_quantile_s, routed_wait_s
 
 DEFAULT_STATISTIC = "p95"
+ATTENTION = "decode_attention"  # the operator of a decode step that takes longer the more is cached
 ATTAINMENT = "attainment"
 ANSWERS = 64  # lengths of answers that stand for all, equally likely
 PACE_MISSES = 0.1  # of the requests that an attainment lets miss their limits, those that may by the pace of decoding
@@ -199,6 +201,19 @@ class Target:
         """Tokens before those that prefill computes, to which these attend; as unlike prompts of a trace do in all."""
         return self.isl - self.prefilled_tokens if self.cached is None else self.cached.before_tokens
 
+    @property
+    def met_besides(self) -> float:
+        """Sequences that a request meets on average beyond the mean number: itself, more of bursts, none of clients.
+
+        Where arrivals are Poisson a request finds the mean number and comes on top, and so it is while it is there,
+        the number being negative binomial (`solvers.stochastic.gap_averages`).
+        """
+        return self.answers.peakedness if self.clients is None else 0.0
+
+    def recalled_s(self, decode: StepTime) -> Floats:
+        """Seconds of decode steps [N] that attention to the prompts of their sequences takes, as it grows with them."""
+        return decode.by_operator.get(ATTENTION, np.zeros(len(decode.device_s))) * (self.isl / self.context)
+
     def fetch_s(self, quantile: float | None) -> float:
         """The wait for memory tiers before a request is queued, at a quantile or in the mean."""
         return 0.0 if self.cached is None else self.cached.fetch_s(quantile)
@@ -241,12 +256,15 @@ class Target:
     def for_second_stage(self, share: float) -> "Target":
         """The limits of decode when prefill may use `share` of every limit on the whole request."""
         every, first = self._shares_of_stages()
-        rest = []
+        rest, mean_s = [], math.inf
         for limit in _attaining(self.latency_limits, first):
             tokens = self.osl if limit.quantile is None else max(self.outputs.quantile(limit.quantile), self.osl)
-            rest.append(limit.limit_s * (1.0 - share) / max(tokens - 1.0, 1e-9))
-        own = replace(self, tpot_limits=_attaining(self.tpot_limits, every))
-        return own.no_slower_than(min(rest, default=math.inf))
+            each_s = limit.limit_s * (1.0 - share) / max(tokens - 1.0, 1e-9)
+            if not self.outputs.vary and limit.quantile is not None and math.isfinite(each_s):
+                rest.append(replace(limit, limit_s=each_s))
+            mean_s = min(mean_s, each_s)
+        own = replace(self, tpot_limits=(*_attaining(self.tpot_limits, every), *rest))
+        return own.no_slower_than(mean_s)
 
     def _shares_of_stages(self) -> tuple[float, float]:
         """The shares of requests that must keep limits on the time per output token, and others, for an attainment.

@@ -9,6 +9,7 @@ import numpy as np
 from planner.arrays import Bools, Floats, Indices
 from planner.costs.operators.forward import ranks_in_step
 from planner.costs.rates.step import StepTime
+from planner.kinds.serve.steady.attained import Pace
 from planner.kinds.serve.steady.demand import ATTAINMENT, MEAN, Queue, Target, TimeLimit, TransferPath, strictest_s
 from planner.kinds.serve.steady.points import Points, PoolCosts, Tally
 from planner.kinds.serve.steady.steps.first_tokens import Engines, Variability, first_tokens
@@ -75,7 +76,9 @@ def time_points(function: str, pool_costs: PoolCosts, target: Target, points: Po
     yielded_cv2 = costs.tokens_per_step_cv2(points.drafts)
     if function == "decode":
         decode, pace_s = paced_decode(costs, points.shards, points.batch, context, points.drafts)
-        full = SteadySteps(pace_s, pace_s, points.batch, none + 1.0, yielded, yielded_cv2, target.joining_steps)
+        recalled_s = target.recalled_s(decode)
+        one, joining = none + 1.0, target.joining_steps
+        full = SteadySteps(pace_s, pace_s, points.batch, one, yielded, yielded_cv2, recalled_s, joining)
         return StepTimes(none, none, none, none, pace_s / yielded, decode, decoding=full)
     mixed = mixed_steps(
         costs,
@@ -91,6 +94,7 @@ def time_points(function: str, pool_costs: PoolCosts, target: Target, points: Po
         cached=cached,
     )
     engines, ranks = mixed.engines, ranks_in_step(costs.arch, points.shards.dp)
+    recalled_s = target.recalled_s(mixed.decode)
     return StepTimes(
         engines.own_s(target.service_cv2),
         mixed.prefill.queue_s,
@@ -98,7 +102,7 @@ def time_points(function: str, pool_costs: PoolCosts, target: Target, points: Po
         mixed.prefill.steps,
         engines.step_s / yielded,
         mixed.prefill.step,
-        decoding=SteadySteps(engines.pace_s, engines.step_s, points.batch, ranks, yielded, yielded_cv2),
+        decoding=SteadySteps(engines.pace_s, engines.step_s, points.batch, ranks, yielded, yielded_cv2, recalled_s),
         holds=mixed.holds,
         engines=engines,
     )
@@ -123,10 +127,8 @@ def _fast(limits: Sequence[TimeLimit], target: Target, timed: StepTimes) -> Bool
         if limit.quantile is None:
             fast &= timed.tpot_s <= timed.bound_s(limit.limit_s)
             continue
-        assert timed.decoding is not None, "roles that decode have steps"
         rows = np.flatnonzero(fast)
-        averages, bound_s = timed.decoding.take(rows).at_full_batch(target.answers), timed.bound_s(limit.limit_s, rows)
-        within = averages.share_within(bound_s)
+        within = _full_pace(target, timed, rows).share_within(timed.bound_s(limit.limit_s, rows))
         fast[rows] = within >= limit.quantile - TOLERANCE
     return fast
 
@@ -136,8 +138,13 @@ def _paced(target: Target, timed: StepTimes, rows: Indices) -> Floats:
     bound_s = strictest_s(target.tpot_limits)
     if target.attained_share <= 0.0 or not np.isfinite(bound_s):
         return np.ones(len(rows))
+    return _full_pace(target, timed, rows).share_within(timed.bound_s(bound_s, rows))
+
+
+def _full_pace(target: Target, timed: StepTimes, rows: Indices) -> Pace:
+    """How the time per output token of requests spreads at the full batch, of some points."""
     assert timed.decoding is not None, "roles that decode have steps"
-    return timed.decoding.take(rows).at_full_batch(target.answers).share_within(timed.bound_s(bound_s, rows))
+    return Pace((timed.decoding.take(rows).at_full_batch(target.answers),), target.answers)
 
 
 def _steady(target: Target, timed: StepTimes) -> Bools:
@@ -241,8 +248,8 @@ def _filled(target: Target, timed: StepTimes, members: Indices, paced: Floats, o
     them. Closed loops are as full as their clients make them.
     """
     assert timed.engines is not None, "roles that do both have engines"
-    engines, tpot_s = timed.engines.take(members), timed.tpot_s[members]
-    decoding_s, places = (target.osl - 1.0) * tpot_s, target.clients is None
+    engines, places = timed.engines.take(members), target.clients is None
+    decoding_s = (target.osl - 1.0) * timed.tpot_s[members]
     longest = [strictest_s(limits) for limits in (target.ttft_limits, target.latency_limits)]
 
     def kept(rows: Indices, filled: Floats) -> Bools:
@@ -256,15 +263,17 @@ def _filled(target: Target, timed: StepTimes, members: Indices, paced: Floats, o
             if limit.quantile is None:
                 keeps &= times.mean_s + decoding_s[rows] <= bound_s
             elif limit.statistic != ATTAINMENT:
-                within = target.outputs.share_within(times.share_within, tpot_s[rows], bound_s)
+                pace = _full_pace(target, timed, members[rows])
+                within = target.outputs.share_within(times.share_within, pace, bound_s)
                 keeps &= within >= limit.quantile - TOLERANCE
         if target.attained_share > 0.0:
+            pace = _full_pace(target, timed, members[rows])
             bounds_s = longest[0] * (1.0 + TOLERANCE), timed.bound_s(longest[1], members[rows])
-            kept_by = target.outputs.share_keeping(times.share_within, tpot_s[rows], *bounds_s)
+            kept_by = target.outputs.share_keeping(times.share_within, pace, *bounds_s)
             keeps &= paced[rows] * kept_by >= target.attained_share - TOLERANCE
         return keeps
 
-    every = np.arange(len(tpot_s))
+    every = np.arange(len(members))
     most = kept(every, np.full(len(every), occupied))
     if not places:
         return np.where(most, occupied, 0.0)

@@ -7,7 +7,8 @@ import numpy as np
 from planner.arrays import Floats
 from planner.costs.operators.forward import ranks_in_step
 from planner.costs.operators.work import Shards
-from planner.costs.serving.graphs import pad_graph_batch
+from planner.costs.serving.graphs import mean_graph_batch, pad_graph_batch
+from planner.kinds.serve.steady.attained import Pace
 from planner.kinds.serve.steady.candidates import Candidate, Capacity
 from planner.kinds.serve.steady.demand import Queue, Target, TimeLimit
 from planner.kinds.serve.steady.evaluate import gaps_of, shared_queues, varied
@@ -16,7 +17,7 @@ from planner.kinds.serve.steady.steps.first_tokens import FirstTokens, first_tok
 from planner.kinds.serve.steady.steps.formulas import colocated_tpot_s, decode_step
 from planner.kinds.serve.steady.steps.pipelines import Bubbles, decode_pace_s
 from planner.kinds.serve.steady.units import JOINING_STEPS
-from planner.solvers.stochastic.gap_averages import GapAverages, SteadySteps
+from planner.solvers.stochastic.gap_averages import SteadySteps
 from planner.solvers.stochastic.routed_queues import Routing
 from planner.solvers.stochastic.token_gaps import TokenGaps
 
@@ -35,17 +36,17 @@ class Operation:
     servers: float = 1.0  # attention ranks of equal instances, which share the arrivals
     routing: Routing = Routing.POWER_OF_TWO
     varied_s: float = 0.0  # of the time to first token, what grows with a prompt
-    averages: tuple[GapAverages, ...] = ()  # at its load, and at the full batch that none is above; none of prefill
+    pace: Pace | None = None  # at its load, and at the full batch that none is above; none of prefill
     gaps: TokenGaps | None = None  # at its load; none of prefill
     first: FirstTokens | None = None  # of roles that prefill and decode
 
     def tpot_quantile_s(self, quantile: float) -> float:
         """The time per output token that this share of requests does not exceed; 0 of prefill roles."""
-        return min((float(averages.quantile_s(quantile)[0]) for averages in self.averages), default=0.0)
+        return 0.0 if self.pace is None else float(self.pace.quantile_s(quantile)[0])
 
     def tpot_share_within(self, limit_s: float) -> float:
         """The share of requests whose time per output token is no longer; 1 of prefill roles."""
-        return max((float(averages.share_within(limit_s)[0]) for averages in self.averages), default=1.0)
+        return 1.0 if self.pace is None else float(self.pace.share_within(limit_s)[0])
 
     def itl_s(self, quantile: float | None) -> float:
         """The gap between tokens that this share of gaps does not exceed, or the mean one; 0 of prefill roles."""
@@ -78,14 +79,14 @@ def operate(candidate: Candidate, target: Target, pool_costs: PoolCosts, load_pe
             candidate.routing,
             capacity.varied_s,
         )
-    tpot, averages, gaps = _decoding(candidate, capacity, target, pool_costs, load_per_s / candidate.shape.dp)
+    tpot, pace, gaps = _decoding(candidate, capacity, target, pool_costs, load_per_s / candidate.shape.dp)
     if candidate.decodes:
-        return Operation(0.0, 0.0, 0.0, tpot, averages=averages, gaps=gaps)
+        return Operation(0.0, 0.0, 0.0, tpot, pace=pace, gaps=gaps)
     assert capacity.engines is not None, "roles that do both have engines"
     full_per_s = float(capacity.engines.capacity_per_s(target.service_cv2)[0])
     filled = np.array([load_per_s / candidate.shape.dp / full_per_s])
     first = first_tokens(capacity.engines, filled, varied(target), waits_for_places=target.clients is None)
-    return Operation(capacity.service_s, loaded, capacity.queue_s, tpot, averages=averages, gaps=gaps, first=first)
+    return Operation(capacity.service_s, loaded, capacity.queue_s, tpot, pace=pace, gaps=gaps, first=first)
 
 
 def _degrees(candidate: Candidate) -> tuple[Floats, Floats]:
@@ -95,14 +96,15 @@ def _degrees(candidate: Candidate) -> tuple[Floats, Floats]:
 
 def _decoding(
     candidate: Candidate, capacity: Capacity, target: Target, pool_costs: PoolCosts, rank_load_per_s: float
-) -> tuple[float, tuple[GapAverages, ...], TokenGaps]:
-    """Time per output token at which a rank finishes as many requests as arrive, its averages of requests, its gaps.
+) -> tuple[float, Pace, TokenGaps]:
+    """Time per output token at which a rank finishes as many requests as arrive, that of its requests, its gaps.
 
-    A rank at batch D finishes D / (osl TPOT(D)) requests a second; this rate grows with D, so the batch is where it
-    meets the load, interpolated between whole batches.
+    A rank with N sequences on average finishes N / (osl TPOT) requests a second; this rate grows with N, which is where
+    it meets the load, interpolated between whole batches. A request meets more than N (`Target.met_besides`).
     """
-    batches = np.unique(np.geomspace(1, max(candidate.max_batch, 1), 32).round())
-    step = _step_s(candidate, target, pool_costs, batches)
+    batches = np.append(0.0, np.unique(np.geomspace(1, max(candidate.max_batch, 1), 32).round()))
+    met = np.minimum(batches + target.met_besides, batches[-1])
+    step, recalled_s = _mean_steps(candidate, target, pool_costs, np.maximum(met, 1.0))
     ranks = ranks_in_step(pool_costs.costs.arch, np.full(len(batches), candidate.shape.dp))
     yielded = _yielded(candidate, pool_costs)
     steps = target.osl / yielded
@@ -111,25 +113,22 @@ def _decoding(
         tpot = tpot + capacity.holds.held_s(batches, steps, ranks, float(candidate.shape.pp))
     tpot = tpot / yielded
     rate = np.maximum.accumulate(batches / (target.osl * tpot))
-    # Fewer than one sequence on average: each runs alone.
-    batch = float(np.interp(rank_load_per_s, rate, batches)) if rank_load_per_s > rate[0] else float(batches[0])
-    present = min(batch, batch * rank_load_per_s / rate[0])
-    places = np.array([batch, batches[-1]])
+    places = np.array([np.interp(rank_load_per_s, rate, batches), batches[-1]])
     held_steps = SteadySteps(
         np.interp(places, batches, step),
         yielded * np.interp(places, batches, tpot),
-        np.array([max(present, LEAST_LOAD), places[1]]),
+        np.maximum(places, LEAST_LOAD),
         ranks[:1].repeat(2),
         np.full(2, yielded),
         pool_costs.costs.tokens_per_step_cv2(np.full(2, float(candidate.draft_tokens))),
+        np.interp(places, batches, recalled_s),
         _joining_steps(candidate, target),
     )
-    added = np.gradient(step, batches) if len(batches) > 1 else np.zeros(1)
-    added_s = np.maximum(np.interp(places[:1], batches, added), 0.0)
+    added_s = np.maximum(np.interp(places[:1], batches, np.gradient(step, batches)), 0.0)
     now = held_steps.take(np.array([0])).below_full_batch(target.answers, added_s)
     full = held_steps.take(np.array([1])).at_full_batch(target.answers)
     gaps = gaps_of(target, held_steps.take(np.array([0])), np.array([capacity.prefill_steps]), capacity.engines)
-    return float(held_steps.step_s[0]) / yielded, (now, full), gaps
+    return float(held_steps.step_s[0]) / yielded, Pace((now, full), target.answers), gaps
 
 
 def _joining_steps(candidate: Candidate, target: Target) -> float:
@@ -143,17 +142,27 @@ def _yielded(candidate: Candidate, pool_costs: PoolCosts) -> float:
     return float(pool_costs.costs.tokens_per_step(np.array([float(candidate.draft_tokens)]))[0])
 
 
-def _step_s(candidate: Candidate, target: Target, pool_costs: PoolCosts, batches: Floats) -> Floats:
-    """Decode steps of one instance, by the sequences of a rank."""
+def _mean_steps(candidate: Candidate, target: Target, pool_costs: PoolCosts, batches: Floats) -> tuple[Floats, Floats]:
+    """Mean decode steps of one instance, by the sequences that a request meets; of them, attention to prompts.
+
+    Numbers of sequences spread around their mean, so steps are those of the mean graph, at most the largest batch's.
+    """
+    padded = np.minimum(mean_graph_batch(batches), pad_graph_batch(batches[-1]))
+    graphs = np.unique(pad_graph_batch(np.append(batches, padded)))
+    step, recalled_s = _steps(candidate, target, pool_costs, graphs)
+    return np.interp(padded, graphs, step), np.interp(padded, graphs, recalled_s)
+
+
+def _steps(candidate: Candidate, target: Target, pool_costs: PoolCosts, graphs: Floats) -> tuple[Floats, Floats]:
+    """Decode steps of one instance, by the sequences of a rank that fill a graph; of them, attention to prompts."""
     shape, ffn = candidate.shape, candidate.ffn
     if ffn is not None:
         sides = candidate.sides(pool_costs)
-        units = sides.units(shape, ffn.shape, ffn.micro_batches, len(batches))
-        return sides.tpot_s(units, batches, target.context)
-    shards = Shards.of(*(np.full(len(batches), degree) for degree in shape.degrees))
-    context = np.full(len(batches), target.context)
-    drafts = np.full(len(batches), float(candidate.draft_tokens))
-    padded = pad_graph_batch(batches)
+        units = sides.units(shape, ffn.shape, ffn.micro_batches, len(graphs))
+        return sides.tpot_s(units, graphs, target.context), np.zeros(len(graphs))
+    shards = Shards.of(*(np.full(len(graphs), degree) for degree in shape.degrees))
+    context = np.full(len(graphs), target.context)
+    drafts = np.full(len(graphs), float(candidate.draft_tokens))
     costs = pool_costs.costs.of_role(candidate.function)
-    shared_s = decode_step(costs, shards, padded, context, drafts).seconds
-    return decode_pace_s(costs, shards, padded, context, shared_s, drafts)
+    shared = decode_step(costs, shards, graphs, context, drafts)
+    return decode_pace_s(costs, shards, graphs, context, shared.seconds, drafts), target.recalled_s(shared)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.arrays import Floats
-from planner.kinds.serve.steady.attained import least_time_s
+from planner.kinds.serve.steady.attained import Pace, least_time_s
 from planner.kinds.serve.steady.demand import ATTAINMENT, MEAN, Target, TimeLimit, strictest_s
 from planner.kinds.serve.steady.operate import Operation
 from planner.kinds.serve.steady.points import PoolCosts
@@ -33,6 +33,13 @@ class PathTimes:
     decoding: tuple[Operation, ...]
 
     @property
+    def pace(self) -> Pace:
+        """How the time per output token spreads over requests, of the slowest."""
+        pace = max(self.decoding, key=lambda run: run.tpot_s).pace
+        assert pace is not None, "roles that decode have a pace"
+        return pace
+
+    @property
     def tpot_s(self) -> float:
         """The mean time per output token of the slowest."""
         return max((run.tpot_s for run in self.decoding), default=0.0)
@@ -52,11 +59,11 @@ class PathTimes:
     def latency_s(self, limit: TimeLimit, target: Target) -> float:
         """Time of the whole request at the statistic of `limit`."""
         mean_s = self.ttft_s(limit, target) + (target.osl - 1.0) * self.tpot_s
-        if limit.quantile is None or not target.outputs.vary or math.isinf(mean_s):
+        if limit.quantile is None or math.isinf(mean_s):
             return mean_s
-        first, tpot_s = self.firsts(target), np.array([self.tpot_s])
+        first, pace = self.firsts(target), self.pace
         return least_time_s(
-            lambda time_s: float(target.outputs.share_within(first, tpot_s, time_s)[0]), limit.quantile, mean_s
+            lambda time_s: float(target.outputs.share_within(first, pace, time_s)[0]), limit.quantile, mean_s
         )
 
     def firsts(self, target: Target) -> Callable[[Floats], Floats]:
@@ -78,7 +85,7 @@ class PathTimes:
         if math.isfinite(bound_s):
             paced = min((run.tpot_share_within(bound_s) for run in self.decoding), default=1.0)
         bounds_s = [strictest_s(limits) for limits in (target.ttft_limits, target.latency_limits)]
-        kept = target.outputs.share_keeping(self.firsts(target), np.array([self.tpot_s]), *bounds_s)
+        kept = target.outputs.share_keeping(self.firsts(target), self.pace, *bounds_s)
         return paced * float(kept[0])
 
 

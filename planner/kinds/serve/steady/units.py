@@ -261,7 +261,7 @@ class UnitMemory:
 
 def _timed(sides: Sides, units: Units, batch: Floats, target: Target) -> StepTimes:
     none, step = np.zeros(len(batch)), sides.decode_step(units, batch, target.context)
-    full = SteadySteps(step.seconds, step.seconds, batch, none + 1.0, none + 1.0, none, JOINING_STEPS)
+    full = SteadySteps(step.seconds, step.seconds, batch, none + 1.0, none + 1.0, none, none, JOINING_STEPS)
     return StepTimes(none, none, none, none, step.seconds, both_sides(step.attention, step.ffn), decoding=full)
 
 

@@ -19,6 +19,7 @@ from planner.kinds.serve.steady.steps.pipelines import Holds, decode_pace_s, hel
 class MixedSteps:
     """Points that do both at their full batches."""
 
+    decode: StepTime  # without prompts
     prefill: Prefill
     holds: Holds
     engines: Engines
@@ -73,7 +74,7 @@ def mixed_steps(
         front_s=np.asarray(costs.engine.turn_s(prompt_tokens)),
         front_ranks=np.ones_like(shards.dp) if together else shards.dp,
     )
-    return MixedSteps(prefill, holds, engines)
+    return MixedSteps(decode, prefill, holds, engines)
 
 
 def later_steps(engine: EngineOverheads, pp: Floats) -> Floats:
