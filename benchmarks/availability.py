@@ -31,7 +31,7 @@ BASE: dict[str, Any] = {
     "kind": "serve",
     "models": {"m": {"name": "Qwen/Qwen3-8B", "weights": "fp8", "kv_cache": "fp8"}},
     "cluster": {"pools": [{"gpu": "h100", "gpus": 32}]},
-    "objective": {"minimize": "gpus"},
+    "objective": {"minimize": "gpus", "expected": False},
 }
 LENGTHS = {"fixed": (2000, 200), "spread": ({"mean": 2000, "cv": 0.5}, {"mean": 200, "cv": 0.5})}
 CASES = (

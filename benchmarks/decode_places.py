@@ -66,7 +66,7 @@ def problem(seed: int) -> dict[str, Any]:
         "cluster": {"pools": [{"gpu": str(draw.choice(GPUS)), "gpus": int(draw.choice([4, 8]))}]},
         "workloads": [{**lengths, "slo": slo}],
         "costs": {"profiles": ["none"]},
-        "objective": {"maximize": "goodput_per_gpu"},
+        "objective": {"maximize": "goodput_per_gpu", "expected": False},
         "options": {"modes": ["disaggregated"]},
     }
 

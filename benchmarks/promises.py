@@ -79,7 +79,7 @@ def problem(rng: random.Random) -> dict[str, Any]:
         "models": {"m": {"name": model}},
         "cluster": {"pools": [{"gpu": rng.choice(("h100", "h200")), "gpus": gpus}]},
         "workloads": [workload],
-        "objective": goal,
+        "objective": {**goal, "expected": False},
         "options": {"modes": modes, "max_gpus_per_instance": 8},
     }
 

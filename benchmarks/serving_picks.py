@@ -11,10 +11,12 @@ groups of that fit tell, within and between. A pick is scored by what was measur
 where it breaks the limit.
 
 Rules: `estimate`, most predicted output among rows predicted to keep the limit, which is the trivial answer; `upper
-end`, the same under the limit divided by the upper end of the 80 % interval; `expected`, most output times the chance
-that the limit holds, among rows with at least that chance (`planner.kinds.serve.expected` begins at 60 %); `chosen`,
-the rule that captures most in the decisions of the other folds. Where no row has the chance, all that keep the limit
-compete, and where none does, the fastest is picked.
+end`, the same under the limit divided by the upper end of the 80 % interval; `most with`, most output among rows that
+keep the limit with at least that chance, as `slo.confidence` asks for it (`planner.kinds.serve.by_default`: with 70 %);
+`expected`, most output times the chance that the limit holds, among rows with at least that chance
+(`planner.kinds.serve.expected` begins at 60 %); `by other folds`, the confidence, or the rule, that captures most in
+the decisions of the other folds. Where no row has the chance, all that keep the limit compete, and where none does, the
+fastest is picked.
 
 `--lost` adds what the rules would capture were one thing known: the measured times to first token, those per output
 token, or the median error of all rows of a group, of a shape of decoding (tensor parallel, attention data parallel over
@@ -44,6 +46,7 @@ QUANTILES = (0.25, 0.5, 0.75)
 TOLERANCE = 1.0001
 DECISIONS = ("load", "shape", "pd", "mode")
 LEAST = (0.5, 0.55, 0.6, 0.65, 0.7)
+CONFIDENCES = (0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.9)
 ALIKE = ("family", "system", "backend", "precision", "isl", "osl")
 SHAPE = ("tp", "pp", "dp", "moe_tp", "moe_ep", "prefill_workers", "prefill_tp", "prefill_dp", "decode_workers",
          "decode_tp", "decode_dp")  # fmt: skip
@@ -67,6 +70,16 @@ def at_least(least: float) -> Rule:
     return value
 
 
+def most_with(least: float) -> Rule:
+    """Output, of rows with at least that chance; of all that keep the limit where none has."""
+
+    def value(output: Floats, room: Floats, chance: Floats) -> Floats:
+        sure = chance >= least
+        return np.where(sure if sure.any() else room >= 1.0, output, -np.inf)
+
+    return value
+
+
 def upper_end(output: Floats, room: Floats, chance: Floats) -> Floats:
     return np.where(chance >= 0.9, output, -np.inf)
 
@@ -74,6 +87,7 @@ def upper_end(output: Floats, room: Floats, chance: Floats) -> Floats:
 RULES: dict[str, Rule] = {
     "estimate": estimate,
     "upper end": upper_end,
+    **{f"most with {least:.0%}": most_with(least) for least in CONFIDENCES},
     **{f"expected, {least:.0%}": at_least(least) for least in LEAST},
 }
 
@@ -188,7 +202,10 @@ def show(data: Data, told: Predicted, title: str, chosen: Indices) -> None:
     print(f"{title}; captured, and picks that break the limit; decisions: {counted}")
     for number, rule in enumerate(RULES):
         print(_line(rule, {name: captured[:, number] for name, captured in table.items()}))
-    print(_line("chosen by other folds", {name: _nested(made[name], captured) for name, captured in table.items()}))
+    for title, start in (("confidence", "most with"), ("rule", "")):
+        columns = [number for number, rule in enumerate(RULES) if rule.startswith(start)]
+        nested = {name: _nested(made[name], captured[:, columns]) for name, captured in table.items()}
+        print(_line(f"{title} by other folds", nested))
 
 
 def _nested(made: list[Decision], captured: Floats) -> Floats:
@@ -204,7 +221,7 @@ def _nested(made: list[Decision], captured: Floats) -> Floats:
 
 def _line(title: str, captured: dict[str, Floats]) -> str:
     cells = (f"{name} {values.mean():.3f} ({(values == BROKEN).mean():3.0%})" for name, values in captured.items())
-    return f"  {title:22} {'   '.join(cells)}"
+    return f"  {title:25} {'   '.join(cells)}"
 
 
 def decoding(data: Data) -> list[str]:

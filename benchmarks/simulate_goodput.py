@@ -23,7 +23,7 @@ SMALL: dict[str, Any] = {
     "workloads": [
         {"name": "chat", "input_tokens": {"mean": 1155, "cv": 0.96}, "output_tokens": {"mean": 211, "cv": 0.77}}
     ],
-    "objective": {"maximize": "goodput_per_gpu"},
+    "objective": {"maximize": "goodput_per_gpu", "expected": False},
 }
 LENGTHS = ((1155, 0.96, 211, 0.77), (4000, 0.0, 1000, 0.0), (300, 0.5, 600, 0.5), (8000, 0.5, 100, 0.5))
 LIMITS = (

@@ -44,7 +44,7 @@ def problem(mode: str, rate: str, answer_cv: float) -> dict[str, Any]:
         "cluster": {"pools": [{"gpu": "h100_sxm", "gpus": 4}]},
         "workloads": [{**lengths, "load": {"rate": rate}, "slo": slo}],
         "costs": {"profiles": ["none"]},
-        "objective": {"minimize": "gpus"},
+        "objective": {"minimize": "gpus", "expected": False},
         "options": {"modes": [mode]},
     }
 

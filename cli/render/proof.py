@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def render_proof(envelope: "Envelope", decision: "Decision") -> list[str]:
     """The objective and its bound, what the next best plans evaluated lose, and what the costs rest on."""
-    lines = [wrapped(_objective(envelope)), *(wrapped(line) for line in _expected(envelope))]
+    lines = [wrapped(_objective(envelope)), *(wrapped(line) for line in _confidence(envelope))]
     lines += [wrapped(line) for line in next_best_lines(envelope)]
     lines += [wrapped(line) for line in quality_lines(envelope, decision)]
     more = "`--verbose` has the claim, the space, notes and assumptions"
@@ -22,7 +22,7 @@ def render_proof(envelope: "Envelope", decision: "Decision") -> list[str]:
 def proof_lines(envelope: "Envelope", decision: "Decision") -> list[str]:
     """The objective, the claim, the space with what was pruned, next best plans, evidence and assumptions."""
     certificate = envelope.certificate
-    lines = [_objective(envelope), *_expected(envelope), f"claim: {certificate.claim}"]
+    lines = [_objective(envelope), *_confidence(envelope), f"claim: {certificate.claim}"]
     if certificate.candidates:
         lines.append(f"space: {certificate.candidates} candidates")
         lines += [f"  pruned {count} by {name}" for name, count in certificate.pruned.items() if count]
@@ -39,12 +39,14 @@ def _objective(envelope: "Envelope") -> str:
     return f"{objective.sense} {objective.metric}: {figure(objective.metric, objective.value)}{bound}"
 
 
-def _expected(envelope: "Envelope") -> Iterator[str]:
-    """What is expected, where that is the objective."""
-    from planner.explain.stated import expected_text
+def _confidence(envelope: "Envelope") -> Iterator[str]:
+    """What is expected, where that is the objective, and how sure limits are kept by default."""
+    from planner.explain.stated import by_default_text, expected_text
 
     if envelope.certificate.expected is not None:
         yield expected_text(envelope.certificate)
+    if envelope.certificate.by_default is not None:
+        yield by_default_text(envelope.certificate)
 
 
 def _basis(envelope: "Envelope") -> str:

@@ -57,7 +57,8 @@ def breakpoints(
             head += ": the axis changes nothing between these ends"
         gone = next((row for row in told if row.objective is None), None)
         if gone is not None:
-            head += f"; no plan keeps all limits from {significant(gone.low, 6)} to {significant(gone.high, 6)}"
+            no_plan = gone.decision.partition(":")[0]
+            head += f"; {no_plan} from {significant(gone.low, 6)} to {significant(gone.high, 6)}"
         return f"{wrapped(head, indent=0)}\n\n{fitted((axis, metric, 'decision'), rows)}"
 
     write_result(document, rendered, output, as_json=as_json or output is not None)

@@ -36,8 +36,8 @@ class Alternatives:
 def alternatives(resolved: Resolved, count: int, limits: Limits) -> Alternatives:
     """At most `count` plans; fewer where the problem has no more that are told apart.
 
-    The problem in each plan is the one given, without the parts that were left out to come by it; where the objective
-    is what is expected, all keep their limits at the confidence of the best. Raises PlannerError for a count below 1,
+    The problem in each plan is the one given, without the parts that were left out to come by it; where the problem
+    leaves its confidence open, all keep their limits at that of the best. Raises PlannerError for a count below 1,
     Infeasible where there is no plan at all, Stopped where a limit came before one.
     """
     if count < 1:
@@ -45,8 +45,9 @@ def alternatives(resolved: Resolved, count: int, limits: Limits) -> Alternatives
     told_apart = distinctness(resolved.problem)
     whole = _ranked_by_value(resolved)
     best = solve(whole, limits, level="static")
-    if best.certificate.expected is not None:
-        whole = at_confidence(whole, best.certificate.expected.confidence)
+    chosen = best.certificate.expected or best.certificate.by_default
+    if chosen is not None:
+        whole = at_confidence(whole, chosen.confidence)
     solved: dict[str, Envelope | None] = {digest(whole.problem.options): best}
 
     def solve_without(without: frozenset[str]) -> tuple[float, frozenset[str], Envelope] | None:

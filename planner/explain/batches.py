@@ -32,12 +32,13 @@ def _most(role: Role, batch: int) -> Fact:
 
 def _neighbour(envelope: Envelope, role: Role, batch: int, other: int, tpot_s: float) -> Fact:
     """One other batch: the time per output token with the role full, the memory, and which limit it breaks."""
-    limit = _tpot_limit_s(envelope, role)
+    limit, confidence = _tpot_limit_s(envelope, role)
     what = f"with max_batch {other}: tpot with the role full {format_si(tpot_s, 's')}"
     figures = {"max_batch": float(other), "tpot_s": tpot_s}
     if limit is not None:
         figures["limit_s"] = limit
         what += f" {'breaks the limit of' if tpot_s > limit else 'of'} {format_si(limit, 's')}"
+        what += f" to be kept with {confidence:.0%}" if confidence is not None else ""
     if role.memory is not None:
         needed = role.memory.used_bytes + role.memory.kv_cache_bytes * (other / batch - 1.0)
         figures["memory_bytes"] = needed
@@ -46,16 +47,16 @@ def _neighbour(envelope: Envelope, role: Role, batch: int, other: int, tpot_s: f
     return Fact("change", what, (role.name, "max_batch", "memory"), figures=figures)
 
 
-def _tpot_limit_s(envelope: Envelope, role: Role) -> float | None:
-    """The strictest limit on the time per output token of the workloads that the role's model serves."""
+def _tpot_limit_s(envelope: Envelope, role: Role) -> tuple[float | None, float | None]:
+    """The strictest limit on the time per output token of the workloads of the role's model, and its confidence."""
     problem = recorded_problem(envelope.inputs)
     if problem is None:
-        return None
+        return None, None
     limits = [
-        bound_s
+        (bound_s, workload.slo.confidence)
         for workload in problem.workloads
         if problem.model_of(workload) == role.model
         for name, _, bound_s in workload.slo.limits()
         if name == "tpot"
     ]
-    return min(limits, default=None)
+    return min(limits, key=lambda limit: limit[0], default=(None, None))

@@ -8,6 +8,7 @@ from planner.costs.training.config import USABLE_SHARE
 from planner.documents.units import figure, format_si, significant
 from planner.explain.facts import NEAR, TIGHT, Fact
 from planner.plan.schema import Certificate, Decision, Envelope, Prediction, Role
+from planner.problem.confidence import BY_ESTIMATE
 from planner.problem.recorded import recorded_problem
 from planner.problem.schema import WorkloadSpec
 
@@ -155,6 +156,8 @@ def objective_facts(envelope: Envelope) -> Iterator[Fact]:
         expected = certificate.expected
         chosen = {"confidence": float(expected.confidence), "expected": float(expected.value)}
         yield Fact("evidence", expected_text(certificate), ("objective", "expected"), figures=chosen)
+    if certificate.by_default is not None:
+        yield Fact("evidence", by_default_text(certificate), ("objective", "confidence"))
 
 
 def expected_text(certificate: Certificate) -> str:
@@ -173,6 +176,22 @@ def expected_text(certificate: Certificate) -> str:
     if expected.bound is not None:
         what += f", of at most {figure(metric, expected.bound)} at any confidence"
     return f"{what}; at {', '.join(others)}" if others else what
+
+
+def by_default_text(certificate: Certificate) -> str:
+    """How sure limits are kept of which the problem does not say, and what others leave."""
+    by_default, metric = certificate.by_default, certificate.objective.metric
+    assert by_default is not None
+    plans = {each.confidence: each.objective for each in by_default.searched}
+    none = " or ".join(f"{confidence:.0%}" for confidence, value in plans.items() if value is None)
+    without = f"; no plan was found with {none}" if none else ""
+    if by_default.confidence == BY_ESTIMATE:
+        others = [f"{figure(metric, value)} with {at:.0%}" for at, value in plans.items() if value is not None]
+        instead = f", of which more is expected than of {', '.join(others)}" if others else ""
+        return f"limits are kept by the estimate alone{instead}{without}"
+    by_estimate = plans.get(BY_ESTIMATE)
+    beside = "" if by_estimate is None else f"; {figure(metric, by_estimate)} by formulas and the estimate alone"
+    return f"limits are kept with {by_default.confidence:.0%} by default (`slo.confidence`){beside}{without}"
 
 
 def evidence_facts(envelope: Envelope) -> Iterator[Fact]:

@@ -179,7 +179,7 @@ class LeftOutNodes(Spec):
 
 
 class AtConfidence(Spec):
-    """The most of the objective with limits at a confidence, and the bound on it; none where nothing keeps them."""
+    """The best of the objective with limits at a confidence, and the bound on it; none where nothing keeps them."""
 
     confidence: Fraction
     objective: Amount | None = None
@@ -199,12 +199,23 @@ class Expected(Spec):
     searched: tuple[AtConfidence, ...]
 
 
+class ByDefault(Spec):
+    """How sure limits are kept of which the problem does not say: with a `confidence`, half by the estimate alone.
+
+    `searched` says what others leave: no plan where it has no objective. That by the estimate is one of formulas.
+    """
+
+    confidence: Fraction
+    searched: tuple[AtConfidence, ...] = ()
+
+
 class Proven(Spec):
     """What was proven, over which space, and what re-derives the bound without a solver.
 
     `stated` claims nothing: the plan was given, not searched. A gap up to `tolerance` counts as optimal. An
     `estimate` says why limits were judged by formulas alone, where simulation would tell whether they are kept.
-    `expected` says how the confidence of the limits was chosen, where the objective is what is expected.
+    `expected` says how the confidence of the limits was chosen, where the objective is what is expected, and
+    `by_default` where the problem states none.
     """
 
     claim: str
@@ -224,6 +235,7 @@ class Proven(Spec):
         default=(), exclude_if=operator.not_, description="of pools with nodes out of service, or that form groups"
     )
     expected: Expected | None = None
+    by_default: ByDefault | None = Field(default=None, exclude_if=operator.not_)
 
 
 class Preferred(Proven):

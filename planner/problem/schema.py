@@ -291,7 +291,9 @@ class SloSpec(Spec):
     latency: Limit | None = Field(default=None, description="whole request, arrival to last token")
     attainment: Annotated[float, Field(gt=0, le=1)] | None = None
     confidence: Annotated[float, Field(ge=0.5, le=0.99)] | None = Field(
-        default=None, description="how sure the limits must be kept, by the error of the predictions"
+        default=None,
+        description="how sure the limits must be kept, by the error of the predictions; half: by the estimate alone; "
+        "where absent 70%, or less where that has no plan or is not worth its price",
     )
 
     def limits(self) -> Iterator[tuple[str, str, float]]:
@@ -392,7 +394,7 @@ class ObjectiveSpec(Spec):
     expected: bool | None = Field(
         default=None,
         description="whether what counts is the most times the chance that all limits hold, as far as predictions err; "
-        "by default where the calibration has own runs",
+        "by default where the calibration has own runs; `false`: limits without a confidence stand as they are",
     )
 
     @model_validator(mode="after")

@@ -92,7 +92,7 @@ def test_what_is_no_line_is_refused(line: str, what: str, capsys: pytest.Capture
 def test_a_line_that_leaves_what_is_feasible_says_where_and_why(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sweep", str(PROBLEM), "--parametric", "gpus=1..4"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "no plan keeps all limits from 1.00000 to 2.00000" in shown
+    assert "no plan keeps all limits with 70% from 1.00000 to 2.00000" in shown
     assert "gpus <= 2 (nearest: 3 gpus)" in shown
     assert main(["sweep", str(PROBLEM), "--parametric", "gpus=16..32"]) == 0
     assert "the axis changes nothing" in " ".join(capsys.readouterr().out.split())

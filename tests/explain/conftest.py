@@ -15,15 +15,16 @@ Solved = tuple[Envelope, Decision]
 
 
 @pytest.fixture(scope="session")
-def solved() -> Callable[[str], Solved]:
-    """The plan of an example, solved once."""
-    plans: dict[str, Solved] = {}
+def solved() -> Callable[..., Solved]:
+    """The plan of an example, perhaps with overrides, solved once."""
+    plans: dict[tuple[str, ...], Solved] = {}
 
-    def plan(name: str) -> Solved:
-        if name not in plans:
-            envelope = solve(load_problem(EXAMPLES / f"{name}.yaml"))
-            plans[name] = envelope, find_kind(envelope.kind).decision.model_validate(envelope.decision)
-        return plans[name]
+    def plan(name: str, *overrides: str) -> Solved:
+        key = (name, *overrides)
+        if key not in plans:
+            envelope = solve(load_problem(EXAMPLES / f"{name}.yaml", overrides=overrides))
+            plans[key] = envelope, find_kind(envelope.kind).decision.model_validate(envelope.decision)
+        return plans[key]
 
     return plan
 

@@ -73,7 +73,7 @@ def serve_problem(draw: random.Random) -> Json:
     data["workloads"][0] |= {
         "input_tokens": draw.choice([300, 1000, 2000]),
         "output_tokens": draw.choice([100, 300]),
-        "slo": {"ttft": draw.choice(["600ms", "2s"]), "tpot": draw.choice(["20ms", "40ms"])},
+        "slo": {"ttft": draw.choice(["600ms", "2s"]), "tpot": draw.choice(["20ms", "40ms"]), "confidence": "50%"},
         **({} if load is None else {"load": {"rate": load}}),
     }
     goals = [{"maximize": "goodput_per_gpu"}, {"maximize": "tokens_per_s_per_gpu"}]

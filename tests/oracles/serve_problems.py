@@ -29,9 +29,9 @@ SMALL: dict[str, Any] = {
 
 
 def small(edits: dict[str, Any] | None = None) -> Resolved:
-    """`SMALL` with values set at dotted paths (`...` removes)."""
+    """`SMALL` with values set at dotted paths (`...` removes); limits stand as they are unless `expected` is set."""
     data = copy.deepcopy(SMALL)
-    for dotted, value in (edits or {}).items():
+    for dotted, value in copy.deepcopy(edits or {}).items():
         *above, last = (int(step) if step.isdigit() else step for step in dotted.split("."))
         place: Any = data
         for step in above:
@@ -42,6 +42,7 @@ def small(edits: dict[str, Any] | None = None) -> Resolved:
             place.append(value)
         else:
             place[last] = value
+    data["objective"].setdefault("expected", False)
     return resolve_document(parse_document(json.dumps(data), "problem.json"), Path())
 
 

@@ -10,8 +10,9 @@ from planner.kinds.serve.proof.repriced_drafts import repriced_drafts
 from planner.kinds.serve.proof.repriced_units import repriced
 from planner.models.architecture import Architecture, MoeFfn
 from planner.plan.findings import Finding
-from planner.plan.schema import Envelope, Expected, Role
+from planner.plan.schema import ByDefault, Envelope, Expected, Role
 from planner.plan.sides import ffn_roles
+from planner.problem.confidence import BY_ESTIMATE
 from planner.problem.recorded import recorded_model, recorded_options, recorded_problem
 from planner.problem.schema import Problem
 
@@ -41,6 +42,8 @@ def check(envelope: Envelope, decision: ServeDecision) -> list[Finding]:
     problem = recorded_problem(envelope.inputs)
     if problem is None:
         return findings
+    if envelope.certificate.by_default is not None:
+        findings.append(_by_default(envelope.certificate.by_default, problem))
     findings += [*_models(decision, problem), *_orders(decision, problem), *proof_findings(envelope, decision, problem)]
     findings += legality(decision, problem)
     findings += repriced(envelope, decision, problem)
@@ -65,6 +68,15 @@ def _expected(expected: Expected) -> Finding:
     what = f"{expected.value:.6g} is expected at a confidence of {expected.confidence:g}, the most of those searched"
     hint = "solve again: the confidence was not chosen by what is stated"
     return Finding("certificate.expected", right, what, "certificate.expected", hint)
+
+
+def _by_default(by_default: ByDefault, problem: Problem) -> Finding:
+    """Limits are kept in the plan's problem with the confidence that it states, and as they stand by the estimate."""
+    asked = None if by_default.confidence == BY_ESTIMATE else by_default.confidence
+    confidences = [each.slo.confidence for each in problem.workloads if any(True for _ in each.slo.limits())]
+    what = f"limits are kept with a confidence of {by_default.confidence:g}, by default"
+    hint = "solve again: the problem in the plan has its limits at other confidences"
+    return Finding("certificate.by_default", asked in confidences, what, "certificate.by_default", hint)
 
 
 def _mode(decision: ServeDecision) -> Finding:

@@ -17,16 +17,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from planner.costs.rates.calibration import load_calibration
-from planner.costs.rates.spread import group_of_runs
 from planner.errors import PlannerError
+from planner.kinds.serve.by_default import has_own_runs
 from planner.kinds.serve.steady.search import ServeSetting, prepare, search
 from planner.plan.schema import AtConfidence, Expected
-from planner.problem.confidence import at_confidence
+from planner.problem.confidence import BY_ESTIMATE, at_confidence
 from planner.problem.resolve import Resolved
 from planner.progress import Limits
 
 CONFIDENCES = (0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
-BY_ESTIMATE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +79,7 @@ def counts_expected(resolved: Resolved) -> bool:
     beside = problem.cache is not None or problem.options.get("judged_by") == "simulation"
     if sure or beside or problem.objective.maximize is None:
         return False
-    calibration = load_calibration(problem.costs.calibration)
-    groups = {
-        group_of_runs(resolved.models[workload.model], pool.node.accelerator.name, problem.engine.name)
-        for workload in resolved.workloads
-        for pool in resolved.pools
-    }
-    near = any(calibration.runs[group].seen for group in groups & calibration.runs.keys())
-    return near and {"ttft", "tpot"} <= set(calibration.spreads)
+    return has_own_runs(resolved) and {"ttft", "tpot"} <= set(load_calibration(problem.costs.calibration).spreads)
 
 
 def _require_askable(resolved: Resolved) -> None:

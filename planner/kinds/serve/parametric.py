@@ -4,18 +4,20 @@ Along the rate of a workload, a limit on its times, or the cap on GPUs, what is 
 feasible all along it or nested in what is: the least number of GPUs, or the least cost, is a step function that only
 rises or only falls. So equal values at both ends of an interval are the value all along it. Along the rate candidates
 stay as they are, and the largest rate that a value still buys is one more program (`solvers.mix`, objective scale), so
-that breakpoints are exact.
+that breakpoints are exact. Limits without a confidence are kept with that by default (`by_default`) all along the line.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from planner.errors import PlannerError
+from planner.kinds.serve.by_default import DEFAULT_CONFIDENCE, takes_default
 from planner.kinds.serve.steady.candidates import Candidate
 from planner.kinds.serve.steady.formulate import formulate
 from planner.kinds.serve.steady.limits import explain_infeasible
 from planner.kinds.serve.steady.points import Tally
 from planner.kinds.serve.steady.search import Outcome, ServeSetting, list_candidates, prepare, search, solve_problem
+from planner.problem.confidence import BY_ESTIMATE, at_confidence
 from planner.problem.resolve import Resolved
 from planner.problem.schema import Problem
 from planner.progress import Limits
@@ -63,6 +65,7 @@ class Line:
         load = problem.workloads[0].load
         if self.axis == "rate" and (load is None or load.rate_per_s is None):
             raise PlannerError("the workload states no rate", where="--parametric", hint="write `load: {rate: 10/s}`")
+        self.resolved = _surely(self.resolved)
         self.first = prepare(self.resolved)
 
     @property
@@ -78,7 +81,7 @@ class Line:
             setting = replace(prepare(self._moved(value)), priced=self.first.priced)
             outcome = search(setting, setting.targets, self.limits, tie_break=False)
         if not outcome.has_mix:
-            return None, "no plan keeps all limits"
+            return None, f"no plan keeps all limits{_sureness(self.resolved)}"
         return outcome.objective, _words(outcome)
 
     def _at_rate(self, value: float) -> Outcome:
@@ -128,7 +131,18 @@ class Line:
         moved = Problem.model_validate(data)
         pairs = zip(self.resolved.workloads, moved.workloads, strict=True)
         workloads = tuple(replace(workload, spec=spec) for workload, spec in pairs)
-        return replace(self.resolved, problem=moved, workloads=workloads)
+        return _surely(replace(self.resolved, problem=moved, workloads=workloads))
+
+
+def _surely(resolved: Resolved) -> Resolved:
+    """The problem with its limits at the confidence that there is by default, all along the line."""
+    return at_confidence(resolved, DEFAULT_CONFIDENCE) if takes_default(resolved) else resolved
+
+
+def _sureness(resolved: Resolved) -> str:
+    """` with 70%`, of limits at a confidence."""
+    confidences = {workload.spec.slo.confidence for workload in resolved.workloads} - {None, BY_ESTIMATE}
+    return f" with {' and '.join(f'{confidence:.0%}' for confidence in confidences)}" if confidences else ""
 
 
 def _words(outcome: Outcome) -> str:

@@ -38,6 +38,7 @@ from planner.solvers.stochastic.routed_queues import Routing
 
 NEXT_BEST = LeftOut("certificate.next_best", "what plans of another make lose")
 EXPECTED = LeftOut("certificate.expected", "what is expected at other confidences")
+BY_DEFAULT = LeftOut("certificate.by_default", "what plans at other confidences are worth")
 FRONTIER = LeftOut("decision.frontier", "the other points of the trade-off")
 SIMULATED = LeftOut(
     "predictions", "times and shares that were simulated", hint="`planner check --level simulate`", proven=False
@@ -96,11 +97,15 @@ def _priced(
     if _is_simulated(stated):
         return _simulated(stated, setting, outcome)
     left = [*([NEXT_BEST] if stated.certificate.proof else []), *([FRONTIER] if decision.frontier else [])]
-    return Restated(_steady(stated, setting, outcome, decision), (*left, *_expected(stated)))
+    return Restated(_steady(stated, setting, outcome, decision), (*left, *_of_confidences(stated)))
 
 
-def _expected(stated: Envelope) -> tuple[LeftOut, ...]:
-    return (EXPECTED,) if stated.certificate.expected is not None else ()
+def _of_confidences(stated: Envelope) -> Iterator[LeftOut]:
+    """What is said of searches at other confidences."""
+    if stated.certificate.expected is not None:
+        yield EXPECTED
+    if stated.certificate.by_default is not None:
+        yield BY_DEFAULT
 
 
 def _proposed_under(stated: Envelope, setting: ServeSetting) -> tuple[Target, ...]:
@@ -193,7 +198,8 @@ def _steady(stated: Envelope, setting: ServeSetting, outcome: Outcome, decision:
         made = MixCertificate(model, DualTree.from_dict(tree if isinstance(tree, dict) else {}), columns.objective_unit)
         proven = certificate(setting, outcome, made, _listed(stated.certificate.next_best))
         proven = beside_memory_again(proven, stated.certificate)
-    proven = proven.model_copy(update={"expected": stated.certificate.expected})
+    chosen = {"expected": stated.certificate.expected, "by_default": stated.certificate.by_default}
+    proven = proven.model_copy(update=chosen)
     return estimated_again(steady_plan(setting, outcome, proven, decision.frontier), setting, stated.certificate)
 
 
@@ -228,4 +234,4 @@ def _simulated(stated: Envelope, setting: ServeSetting, outcome: Outcome) -> Res
     whole = {(p.metric, p.of): p for p in derived}
     again: list[Prediction] = [whole.get((p.metric, p.of), p) for p in stated.predictions]
     made = envelope(setting, outcome, proven, tuple(again), stated.assumptions)
-    return Restated(made, (SIMULATED, *_expected(stated)))
+    return Restated(made, (SIMULATED, *_of_confidences(stated)))

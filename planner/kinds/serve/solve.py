@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from planner.errors import Infeasible, PlannerError, Stopped
 from planner.kinds.serve.bounds.least_times import impossible_limits
+from planner.kinds.serve.by_default import solved_by_default
 from planner.kinds.serve.expected import counts_expected, most_expected
 from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.plan.decode import decode
@@ -31,10 +32,11 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
 
     What is not verified is called an estimate, with the reason, in its certificate. Raises Infeasible with a smallest
     conflict when no plan keeps all limits, Stopped when a limit of the solve came first, PlannerError for a problem
-    that makes no sense. Where what is expected counts, the confidence of the limits is chosen first.
+    that makes no sense. Where what is expected counts, the confidence of the limits is chosen first; where the problem
+    states none, there is one by default.
     """
     if not counts_expected(resolved):
-        return _solved(resolved, limits)
+        return solved_by_default(resolved, limits, _solved)
     chosen = most_expected(resolved, limits)
     plan = _solved(chosen.resolved, limits)
     return plan.model_copy(update={"certificate": plan.certificate.model_copy(update={"expected": chosen.expected})})
@@ -70,7 +72,7 @@ def _solved(resolved: Resolved, limits: Limits) -> Envelope:
     if not outcome.has_mix:
         if not outcome.proven:
             raise Stopped(outcome.result.stop_reason, bound=outcome.result.bound)
-        raise _no_mix(setting, limits)
+        raise explain_infeasible(setting, limits)
     if level == "simulation":
         from planner.kinds.serve.simulated.solve import solve_by_simulation
 
@@ -125,13 +127,6 @@ def _proven(setting: ServeSetting, outcome: Outcome, limits: Limits) -> Envelope
             return plan
         limits.tell("leaving more room for what fails together")
         outcome = _with_losses(setting, outcome, crowded, limits)
-
-
-def _no_mix(setting: ServeSetting, limits: Limits) -> Infeasible:
-    if not limits.explain:
-        return Infeasible((), proved=True)
-    limits.tell("naming the limits in conflict")
-    return explain_infeasible(setting, limits)
 
 
 def _not_verified(resolved: Resolved, why: str | None) -> PlannerError:

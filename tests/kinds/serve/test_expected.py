@@ -11,10 +11,10 @@ from planner.errors import Infeasible, PlannerError
 from planner.explain.chances import chances_of
 from planner.explain.explanation import explain_plan
 from planner.explain.stated import expected_text
-from planner.kinds.serve.expected import BY_ESTIMATE, CONFIDENCES
+from planner.kinds.serve.expected import CONFIDENCES
 from planner.kinds.serve.options import ServeDecision
 from planner.plan.schema import Envelope
-from planner.problem.confidence import at_confidence
+from planner.problem.confidence import BY_ESTIMATE, at_confidence
 from planner.progress import Limits
 
 EXPECTED = {"objective.expected": True}

@@ -36,7 +36,7 @@ workloads:
   - input_tokens: {mean: 800, cv: 1.0}
     output_tokens: {mean: 60, cv: 0.5}
     LOAD
-    slo: {ttft: {p99: 300ms}, tpot: {p90: 25ms}}
+    slo: {ttft: {p99: 300ms}, tpot: {p90: 25ms}, confidence: 50%}
 objective: GOAL
 options: {modes: [MODE], tp: [1], pp: [1], max_batch: [8, 16, 32, 64], chunk_tokens: [2048], judged_by: LEVEL}
 """

@@ -49,8 +49,11 @@ def explain_infeasible(setting: ServeSetting, limits: Limits) -> Infeasible:
     memory left free, what may fail, and the price. A limit is taken away by making it infinite (for GPUs: sixteen times
     the nodes), a load by making it almost nothing, the context and the reserve by having none. The nearest value of one
     is found while all other limits of the problem stay. Where a limit of the solve comes first, all limits are named,
-    without nearest values.
+    without nearest values; none are where nothing is to be explained.
     """
+    if not limits.explain:
+        return Infeasible((), proved=True)
+    limits.tell("naming the limits in conflict")
     known = {limit.name: limit for limit in _limits(setting)}
 
     works = partial(_solvable, limits=limits, listed=_Listed())

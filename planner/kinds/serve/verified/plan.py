@@ -14,6 +14,7 @@ from planner.kinds.serve.plan.context import beyond_predictions, context_assumpt
 from planner.kinds.serve.plan.decode import envelope, whole_predictions
 from planner.kinds.serve.plan.encoded import encoding_predictions
 from planner.kinds.serve.plan.memory import memory_assumptions
+from planner.kinds.serve.plan.own_runs import margin_assumptions
 from planner.kinds.serve.steady.search import Outcome, ServeSetting
 from planner.kinds.serve.verified.confirm import Confirmed
 from planner.plan.schema import Certificate, Envelope, Prediction
@@ -88,7 +89,14 @@ def verified_plan(
     )
     predictions = (*_predictions(setting, verified), *beyond_predictions(setting, outcome))
     kept = list(memory_assumptions(setting.resolved, BESIDE_MEMORY)) or [NO_MEMORY]
-    assumed = (JUDGED, *kept, PROPOSED, *context_assumptions(setting, outcome), *setting.resolved.price_notes)
+    assumed = (
+        JUDGED,
+        *kept,
+        PROPOSED,
+        *context_assumptions(setting, outcome),
+        *setting.resolved.price_notes,
+        *margin_assumptions(setting, outcome.roles),
+    )
     plan = envelope(setting, outcome, certificate, predictions, assumed)
     return with_bound(setting, plan, bound)
 

@@ -1,0 +1,113 @@
+"""How sure limits are kept where the problem does not say: a preference, given up where it is not worth its price.
+
+Predictions err, so that a plan which just keeps its limits breaks them about as often as not. On measured deployments
+picks that keep theirs with DEFAULT_CONFIDENCE capture more (`benchmarks/serving_picks.py`, docs/accuracy.md). Where no
+plan keeps the limits with so much the next of CONFIDENCES is tried, and last the limits as they stand: what is called
+infeasible is the problem that the user stated. They are taken as they stand, too, where more is expected of that: of a
+rate, times the chance that limits hold; of a cost, over that chance.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from planner.costs.rates.calibration import load_calibration
+from planner.costs.rates.spread import group_of_runs
+from planner.errors import Infeasible
+from planner.kinds.serve.steady.search import prepare, search
+from planner.plan.schema import AtConfidence, ByDefault, Envelope
+from planner.problem.confidence import BY_ESTIMATE, at_confidence
+from planner.problem.resolve import Resolved
+from planner.progress import Limits
+
+DEFAULT_CONFIDENCE = 0.7
+CONFIDENCES = (DEFAULT_CONFIDENCE, 0.6)
+Solve = Callable[[Resolved, Limits], Envelope]
+
+
+def solved_by_default(resolved: Resolved, limits: Limits, solve: Solve) -> Envelope:
+    """The plan at the highest of CONFIDENCES that any plan has, or by the estimate; its certificate says which.
+
+    Raises what `solve` raises of the problem as it stands.
+    """
+    if not takes_default(resolved):
+        return solve(resolved, limits)
+    searched: list[AtConfidence] = []
+    for confidence in CONFIDENCES:
+        limits.tell(f"keeping limits with {confidence:.0%}")
+        plan = _found(at_confidence(resolved, confidence), limits, solve)
+        if plan is not None:
+            return _more_expected(resolved, limits, solve, _said(plan, confidence, searched))
+        searched.append(AtConfidence(confidence=confidence))
+    return _said(solve(resolved, limits), BY_ESTIMATE, searched)
+
+
+def _more_expected(resolved: Resolved, limits: Limits, solve: Solve, sure: Envelope) -> Envelope:
+    """The plan that is `sure` of its limits, or the one by the estimate where more is expected of that.
+
+    The latter is made where formulas promise so much.
+    """
+    by_default = sure.certificate.by_default
+    assert by_default is not None
+    at_estimate = AtConfidence(confidence=BY_ESTIMATE, objective=_by_formulas(resolved, limits))
+    own = AtConfidence(confidence=by_default.confidence, objective=sure.certificate.objective.value)
+    if _expected(sure, at_estimate) > _expected(sure, own):
+        stated = _found(resolved, limits, solve)
+        if stated is not None:
+            at_estimate = at_estimate.model_copy(update={"objective": stated.certificate.objective.value})
+            if _expected(sure, at_estimate) > _expected(sure, own):
+                return _said(stated, BY_ESTIMATE, (*by_default.searched, own))
+    beside = (*by_default.searched, at_estimate) if at_estimate.objective is not None else by_default.searched
+    return _said(sure, by_default.confidence, beside)
+
+
+def takes_default(resolved: Resolved) -> bool:
+    """Whether limits on times are stated without a confidence, and it is known how far predictions of these err."""
+    problem = resolved.problem
+    slos = [workload.spec.slo for workload in resolved.workloads]
+    limited = any(slo.confidence is None and any(True for _ in slo.limits()) for slo in slos)
+    if problem.objective.expected is not None or not limited:
+        return False
+    by_layout = problem.options.get("judged_by") == "simulation" and has_own_runs(resolved)
+    return not by_layout and {"ttft", "tpot"} <= set(load_calibration(problem.costs.calibration).spreads)
+
+
+def has_own_runs(resolved: Resolved) -> bool:
+    """Whether the calibration has runs of one's own of a model of the problem on a pool of it."""
+    problem = resolved.problem
+    calibration = load_calibration(problem.costs.calibration)
+    groups = {
+        group_of_runs(resolved.models[workload.model], pool.node.accelerator.name, problem.engine.name)
+        for workload in resolved.workloads
+        for pool in resolved.pools
+    }
+    return any(calibration.runs[group].seen for group in groups & calibration.runs.keys())
+
+
+def _found(resolved: Resolved, limits: Limits, solve: Solve) -> Envelope | None:
+    try:
+        return solve(resolved, replace(limits, explain=False))
+    except Infeasible:
+        return None
+
+
+def _by_formulas(resolved: Resolved, limits: Limits) -> float | None:
+    """The best objective with limits as they stand; not told beside memory for prefixes, which is another search."""
+    if resolved.problem.cache is not None:
+        return None
+    setting = prepare(resolved)
+    outcome = search(setting, setting.targets, limits, tie_break=False)
+    return outcome.objective if outcome.has_mix else None
+
+
+def _expected(plan: Envelope, at: AtConfidence) -> float:
+    """What is expected of an objective at a confidence, in the sense of a plan's: more is better."""
+    if at.objective is None:
+        return -math.inf
+    maximising = plan.certificate.objective.sense == "maximize"
+    return at.confidence * at.objective if maximising else -at.objective / at.confidence
+
+
+def _said(plan: Envelope, confidence: float, searched: Sequence[AtConfidence]) -> Envelope:
+    by_default = ByDefault(confidence=confidence, searched=tuple(searched))
+    return plan.model_copy(update={"certificate": plan.certificate.model_copy(update={"by_default": by_default})})

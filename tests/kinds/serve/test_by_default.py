@@ -1,0 +1,121 @@
+"""How sure limits are kept where the problem does not say, against solves at each confidence by themselves."""
+
+from typing import Any
+
+import pytest
+from serve_problems import broken_rules, objective_of, small
+from static_level import solve
+
+from planner.alternatives.ranking import alternatives
+from planner.errors import Infeasible
+from planner.explain.chances import chances_of
+from planner.explain.explanation import explain_plan
+from planner.explain.stated import by_default_text
+from planner.kinds.serve.by_default import CONFIDENCES, DEFAULT_CONFIDENCE
+from planner.kinds.serve.options import ServeDecision
+from planner.plan.schema import ByDefault, Envelope
+from planner.problem.confidence import BY_ESTIMATE
+from planner.progress import Limits
+
+UNSAID = {"objective.expected": None}
+LOOSE = {"workloads.0.slo": {"ttft": "2s", "tpot": "12ms"}}
+FEWEST = {"objective": {"minimize": "gpus"}, "workloads.0.load": {"rate": "9/s"}, "cluster.pools.0.gpus": 16}
+TPOT_MS = (4.0, 4.2, 4.4, 4.6, 10.0)
+"""From a limit that nothing keeps, by one that nothing keeps with so much, to one that costs much to keep so."""
+
+
+def _by_default(edits: dict[str, Any]) -> Envelope:
+    return solve(small(edits | UNSAID))
+
+
+def _chosen(plan: Envelope) -> ByDefault:
+    assert plan.certificate.by_default is not None
+    return plan.certificate.by_default
+
+
+def _value(edits: dict[str, Any], confidence: float) -> float | None:
+    try:
+        return objective_of(solve(small(edits | {"workloads.0.slo.confidence": confidence})))
+    except Infeasible:
+        return None
+
+
+def _expected(edits: dict[str, Any]) -> float | None:
+    """The confidence that the rule comes to, from the definition; None where no plan keeps the limits at all."""
+    values = {confidence: _value(edits, confidence) for confidence in (*CONFIDENCES, BY_ESTIMATE)}
+    kept = [confidence for confidence, value in values.items() if value is not None]
+    if not kept:
+        return None
+    sure = kept[0]
+
+    def worth(confidence: float) -> float:
+        value = values[confidence]
+        assert value is not None
+        return -value / confidence if "objective" in edits else confidence * value
+
+    return BY_ESTIMATE if worth(BY_ESTIMATE) > worth(sure) else sure
+
+
+@pytest.mark.parametrize("edits", [LOOSE, LOOSE | FEWEST])
+def test_limits_are_kept_as_if_the_confidence_were_stated(edits: dict[str, Any]) -> None:
+    plan = _by_default(edits)
+    stated = solve(small(edits | {"workloads.0.slo.confidence": DEFAULT_CONFIDENCE}))
+    decision = ServeDecision.model_validate(plan.decision)
+    assert plan.decision == stated.decision
+    assert plan.certificate.objective == stated.certificate.objective
+    assert plan.assumptions == stated.assumptions
+    assert not broken_rules(plan)
+    assert all(sure.chance >= DEFAULT_CONFIDENCE - 1e-9 for sure in chances_of(plan, decision))
+    (by_estimate,) = _chosen(plan).searched
+    assert by_estimate.objective == pytest.approx(objective_of(solve(small(edits))))
+    assert by_default_text(plan.certificate) in [fact.what for fact in explain_plan(plan, decision).facts]
+
+
+@pytest.mark.parametrize("beside", [{}, FEWEST], ids=["most", "least"])
+def test_a_preference_gives_way_where_it_has_no_plan_or_is_not_worth_its_price(beside: dict[str, Any]) -> None:
+    came_to = []
+    for tpot_ms in TPOT_MS:
+        edits = {"workloads.0.slo": {"ttft": "2s", "tpot": f"{tpot_ms}ms"}} | beside
+        wanted = _expected(edits)
+        came_to.append(wanted)
+        if wanted is None:
+            with pytest.raises(Infeasible) as told:
+                _by_default(edits)
+            with pytest.raises(Infeasible) as as_it_stands:
+                solve(small(edits))
+            assert told.value.conflict == as_it_stands.value.conflict
+        else:
+            plan = _by_default(edits)
+            assert _chosen(plan).confidence == wanted
+            assert objective_of(plan) == pytest.approx(_value(edits, wanted))
+            assert not broken_rules(plan)
+    assert set(came_to) == {None, BY_ESTIMATE, *CONFIDENCES}
+
+
+@pytest.mark.parametrize(
+    "edits",
+    [
+        {"objective.expected": False},
+        {"workloads.0.slo.confidence": 0.5},
+        {"workloads.0.slo": {}},
+        {"costs": {"calibration": "none"}},
+    ],
+)
+def test_what_is_said_or_cannot_be_kept_has_no_default(edits: dict[str, Any]) -> None:
+    assert solve(small(UNSAID | edits)).certificate.by_default is None
+
+
+def test_alternatives_keep_their_limits_as_the_best_does() -> None:
+    best, *others = alternatives(small(LOOSE | UNSAID), 3, Limits()).plans
+    assert _chosen(best).confidence == DEFAULT_CONFIDENCE
+    assert len(others) == 2
+    for other in others:
+        assert f"for a confidence of {DEFAULT_CONFIDENCE:g}" in " ".join(other.assumptions)
+        assert objective_of(other) <= objective_of(best) * (1 + 1e-9)
+
+
+def test_another_confidence_than_that_of_the_limits_is_seen() -> None:
+    plan = _by_default(LOOSE)
+    altered = plan.certificate.model_copy(update={"by_default": ByDefault(confidence=CONFIDENCES[-1])})
+    rules = [finding.rule for finding in broken_rules(plan.model_copy(update={"certificate": altered}))]
+    assert "certificate.by_default" in rules
