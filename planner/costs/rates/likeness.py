@@ -107,5 +107,5 @@ class Likeness:
         return ErrorBelief(mean, self.held * np.sqrt(variance), freedom)
 
 
-TPOT = Likeness(0.067, 0.115, 0.058, 2.77, 3.57, freedom=2.36, held=0.843)
-TTFT = Likeness(0.273, 0.333, 0.235, 2.38, 5.60, freedom=2.2, held=0.791)
+TPOT = Likeness(0.0587, 0.116, 0.0558, 2.82, 3.78, freedom=2.31, held=0.860)
+TTFT = Likeness(0.267, 0.339, 0.236, 2.60, 5.77, freedom=2.2, held=0.782)

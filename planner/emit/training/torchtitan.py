@@ -131,8 +131,9 @@ def _require_torchtitan(job: LaunchJob) -> None:
     require_trained(job, "torchtitan")
     whole = [run for run in job.stages if run.recompute.granularity == "full"]
     parts_of_layers = any(run.recompute.num_layers != run.num_layers for run in whole)
+    pretrained = job.options.task == "pretrain"
     task = (
-        job.options.task != "pretrain",
+        not pretrained,
         refuse(
             f"torchtitan's configuration here starts from no weights, and task `{job.options.task}` does",
             "roles",
@@ -154,7 +155,7 @@ def _require_torchtitan(job: LaunchJob) -> None:
         (job.order != PIPELINE_OUTSIDE, "placement", "no data parallelism outside the pipeline"),
         (parts_of_layers, "stage_runs", "no recomputation of a part of the layers whole"),
     )
-    hint = "plan without it, or use `--target megatron-lm`"
+    hint = f"plan without it, or use `--target {'megatron-lm' if pretrained else 'megatron-bridge'}`"
     raise_all(task, *((applies, refuse(f"torchtitan has {what}", where, hint)) for applies, where, what in problems))
 
 
