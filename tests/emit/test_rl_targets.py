@@ -442,7 +442,7 @@ def test_nemo_rl_and_slime_name_the_servers_that_score() -> None:
     ("target", "parts", "what"),
     [
         ("verl", ("reference",), "verl gives the reference no GPUs of its own"),
-        ("nemo-rl", ("teacher",), "NeMo-RL's GRPO gives the teacher no GPUs"),
+        ("nemo-rl", ("teacher",), "NeMo-RL gives the teacher no GPUs"),
         ("slime", ("reward", "teacher"), "slime asks one server"),
         ("openrlhf", ("teacher",), "OpenRLHF gives the teacher no GPUs"),
     ],

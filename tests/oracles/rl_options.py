@@ -171,6 +171,7 @@ RL: dict[str, Case] = {
     "tools.move_thresholds": apart("", "options.tools.move_thresholds=[1.5]", TOOLS),
     "max_running": ("", "options.max_running=8"),
     "whole_nodes": apart("", "options.whole_nodes=true", MANY),
+    "launcher": apart("", "options.launcher=verl", MANY),
     **{name: ("", f"options.{name}=[2]") for name in ("generation_tp", "training_tp", "training_pp", "training_cp")},
     "training_ep": apart("options.training_ep=[4]", "options.training_ep=[8]", SPARSE_ACTOR),
     "speculation.method": apart(MTP, STATED, HEADS),

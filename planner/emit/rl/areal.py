@@ -20,9 +20,12 @@ from planner.emit.rl.job import (
     sleeps_otherwise,
 )
 from planner.emit.rl.served import critic_shares, takes_otherwise
+from planner.engines.rl_launchers import RL_LAUNCHERS
 from planner.errors import PlannerError
 from planner.kinds.rl.names import BATCH_SAMPLES
 from planner.plan.schema import Parallelism, Role
+
+_ABLE = RL_LAUNCHERS["areal"]
 
 
 def generation_backend(job: RlJob) -> str:
@@ -103,7 +106,8 @@ def configuration(job: RlJob) -> dict[str, Any]:
         }
     if job.engine == "sglang":
         sizes = {"context_length": job.longest, "max_running_requests": job.max_batch}
-        document["sglang"] = {**sizes, "mem_fraction_static": job.memory_share}
+        ep = job.rollout.parallelism.ep
+        document["sglang"] = {**sizes, **({"ep_size": ep} if ep > 1 else {}), "mem_fraction_static": job.memory_share}
     else:
         sizes = {"max_model_len": job.longest, "max_num_seqs": job.max_batch}
         document["vllm"] = {**sizes, "gpu_memory_utilization": job.memory_share}
@@ -140,10 +144,10 @@ def _scorer(job: RlJob, role: Role) -> dict[str, Any]:
 def _files(job: RlJob) -> dict[str, str]:
     raise_all(
         *off_the_gpus(job, "AReaL"),
-        *other_formats(job, "AReaL", training=tuple(FP8_RECIPES)),
-        *sleeps_otherwise(job, "AReaL", on_host=job.engine == "vllm"),
-        *elsewhere(job, "AReaL", served=("reference", "teacher"), beside=("reference", "reward", "teacher")),
-        *takes_otherwise(job, "AReaL", batches=True),
+        *other_formats(job, _ABLE),
+        *sleeps_otherwise(job, _ABLE),
+        *elsewhere(job, _ABLE, but="reward"),
+        *takes_otherwise(job, _ABLE),
         critic_shares(job, "AReaL", does="trains actor and critic in turn, wherever the critic stands"),
         (job.engine == "trtllm", refuse("AReaL runs SGLang or vLLM", "roles", "plan with `engine: {name: sglang}`")),
         (

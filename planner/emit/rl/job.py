@@ -1,7 +1,7 @@
 """An RL plan as launchers see it: rollout and training nodes, batch sizes and sequence lengths."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from planner.emit.documents import plan_title
@@ -10,6 +10,7 @@ from planner.emit.registry import EmitTarget
 from planner.emit.rl.nodes import RoleNodes, node_gpus, role_nodes
 from planner.emit.serving.checkpoints import written_name
 from planner.emit.shell import Flag, continued, preamble, refuse_unprintable, required, word
+from planner.engines.rl_launchers import RL_LAUNCHERS, RlLauncher
 from planner.errors import PlannerError
 from planner.kinds.rl.decision import RlDecision
 from planner.kinds.rl.names import BATCH_SAMPLES, BETWEEN_TURNS, END_STAGES, PRECISION, WEIGHTS, stands_apart
@@ -72,7 +73,7 @@ class RlJob:
 
     @property
     def asynchronous(self) -> bool:
-        return self.decision.synchrony == "asynchronous"
+        return self.decision.synchrony in ("asynchronous", "one_step")
 
     @property
     def in_flight(self) -> bool:
@@ -197,21 +198,35 @@ class RlJob:
         return (plan_title(self.envelope),)
 
 
-def rl_target(
-    name: str,
-    purpose: str,
-    files: Callable[[RlJob], dict[str, str]],
-    *,
-    over_samples: bool = False,
-    drafts: bool = False,
-) -> EmitTarget:
+def rl_target(name: str, purpose: str, files: Callable[[RlJob], dict[str, str]]) -> EmitTarget:
     """A target for RL plans; `files` gives names and texts."""
+    launcher = RL_LAUNCHERS[name]
 
     def emit(envelope: Envelope, decision: Decision) -> dict[str, str]:
-        job = read_rl_job(envelope, decision, over_samples=over_samples)
-        drafted = job.options.speculation is not None and not drafts
+        job = read_rl_job(envelope, decision, over_samples=launcher.over_samples)
+        drafted = job.options.speculation is not None and not launcher.drafts
         hint = "use the target `nemo-rl`, or solve without `speculation`"
-        raise_first((drafted, refuse(f"{name} starts generators without drafts", "roles", hint)))
+        algorithm, spread = job.options.algorithm, job.rollout.parallelism.ep > 1
+        able = " or ".join(f"`{each.name}`" for each in RL_LAUNCHERS.values() if algorithm in each.algorithms)
+        raise_first(
+            (drafted, refuse(f"{name} starts generators without drafts", "roles", hint)),
+            (
+                algorithm not in launcher.algorithms,
+                refuse(
+                    f"{launcher.title} has no `{algorithm}`",
+                    "algorithm",
+                    f"use the target {able}" if able else "solve with an algorithm that trains",
+                ),
+            ),
+            (
+                spread and job.engine in launcher.whole_experts,
+                refuse(
+                    f"{launcher.title} does not tell {job.engine} to spread experts over its ranks",
+                    "roles",
+                    f"solve with `launcher: {name}`",
+                ),
+            ),
+        )
         return files(job)
 
     return EmitTarget(name, purpose, ("rl",), emit)
@@ -305,15 +320,17 @@ _RUNS_SERVED = {"reference": "areal", "reward": "verl", "teacher": "verl"}
 """A target that gives each part engines of its own."""
 
 
-def elsewhere(
-    job: RlJob, framework: str, *, served: Collection[str] = (), beside: Collection[str] = ("reference", "reward")
-) -> Iterator[tuple[bool, PlannerError]]:
-    """Refusals of scoring models where a framework does not run them: with engines of their own, on training GPUs."""
+def elsewhere(job: RlJob, launcher: RlLauncher, *, but: str = "") -> Iterator[tuple[bool, PlannerError]]:
+    """Refusals of scoring models where a framework does not run them: with engines of their own, on training GPUs.
+
+    `but`: one that is refused by itself on training GPUs.
+    """
+    served, beside = launcher.served, (*launcher.beside, but)
     for part in ("reference", "reward", "teacher"):
         yield (
             job.served(part) is not None and part not in served,
             refuse(
-                f"{framework} gives the {part} no GPUs of its own",
+                f"{launcher.title} gives the {part} no GPUs of its own",
                 f"roles.{part}",
                 f"solve without `served` for the {part}, or use the target `{_RUNS_SERVED[part]}`",
             ),
@@ -321,7 +338,7 @@ def elsewhere(
         yield (
             job.beside(part) is not None and part not in beside,
             refuse(
-                f"{framework} has no {part} on the training GPUs",
+                f"{launcher.title} has no {part} on the training GPUs",
                 f"roles.{part}",
                 f"solve with `served: [{{part: {part}}}]`" if part in served else f"leave `{part}` out of the options",
             ),
@@ -359,27 +376,23 @@ FP8_RECIPES = {"fp8": ("hybrid", "tensorwise"), "fp8_block": ("e4m3", "blockwise
 """Of Megatron-Core, by the format in which training computes: what is e4m3, and how it is scaled."""
 
 
-def other_formats(
-    job: RlJob, framework: str, *, training: Collection[str] = (), rollout: Collection[str] = ()
-) -> Iterator[tuple[bool, PlannerError]]:
+def other_formats(job: RlJob, launcher: RlLauncher) -> Iterator[tuple[bool, PlannerError]]:
     """Refusals of formats, beside bf16, in which a framework does not train or generate."""
     for part, name, able, option in (
-        ("train", job.precision, training, "training_precision"),
-        ("generate", job.rollout_weights, rollout, "rollout_weights"),
+        ("train", job.precision, launcher.precisions, "training_precision"),
+        ("generate", job.rollout_weights, launcher.rollout_weights, "rollout_weights"),
     ):
-        instead = ", ".join(("bf16", *able))
-        yield (
-            name != "bf16" and name not in able,
-            refuse(f"{framework} does not {part} in {name}", "roles", f"solve with `{option}: [{instead}]`"),
-        )
+        hint = f"solve with `{option}: [{', '.join(able)}]`"
+        yield name not in able, refuse(f"{launcher.title} does not {part} in {name}", "roles", hint)
 
 
-def sleeps_otherwise(job: RlJob, framework: str, *, on_host: bool) -> Iterator[tuple[bool, PlannerError]]:
+def sleeps_otherwise(job: RlJob, launcher: RlLauncher) -> Iterator[tuple[bool, PlannerError]]:
     """Refusal of engines that are asked to sleep otherwise than those of a framework do."""
+    on_host = job.engine in launcher.host_sleepers
     asked = "engine_sleep" in job.options.model_fields_set and job.decision.arrangement != "disaggregated"
     does = "keeps weights of engines that sleep in host memory" if on_host else "drops weights of engines that sleep"
     hint = f"solve with `engine_sleep: [{'host' if on_host else 'drop'}]`"
-    yield asked and job.sleeps_on_host != on_host, refuse(f"{framework} {does}", "turns", hint)
+    yield asked and job.sleeps_on_host != on_host, refuse(f"{launcher.title} {does}", "turns", hint)
 
 
 def said_of_sleep(job: RlJob, framework: str) -> tuple[str, ...]:

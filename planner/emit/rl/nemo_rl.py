@@ -20,9 +20,10 @@ from planner.emit.rl.job import (
     sleeps_otherwise,
 )
 from planner.emit.rl.served import critic_shares, takes_otherwise
+from planner.engines.rl_launchers import RL_LAUNCHERS
 from planner.kinds.rl.names import BATCH_SAMPLES
 
-_ALGORITHMS = ("grpo", "dapo", "gspo", "reinforce_pp", "rloo")
+_ABLE = RL_LAUNCHERS["nemo-rl"]
 
 
 def configuration(job: RlJob) -> dict[str, Any]:
@@ -169,18 +170,12 @@ def _drafts(job: RlJob) -> dict[str, Any]:
 def _files(job: RlJob) -> dict[str, str]:
     node = job.node_gpus
     raise_all(
-        *elsewhere(job, "NeMo-RL's GRPO", served=("reward",), beside=("reference",)),
-        *takes_otherwise(job, "NeMo-RL", batches=False),
+        *elsewhere(job, _ABLE),
+        *takes_otherwise(job, _ABLE),
         critic_shares(job, "NeMo-RL"),
-        *other_formats(job, "NeMo-RL", training=tuple(FP8_RECIPES), rollout=("fp8_block",)),
-        *sleeps_otherwise(job, "NeMo-RL", on_host=True),
+        *other_formats(job, _ABLE),
+        *sleeps_otherwise(job, _ABLE),
         *cut_otherwise(job, "NeMo-RL"),
-        (
-            job.options.algorithm not in _ALGORITHMS,
-            refuse(
-                f"NeMo-RL has no `{job.options.algorithm}`", "algorithm", "use the target `verl`, `areal` or `openrlhf`"
-            ),
-        ),
         (
             job.decision.synchrony == "stream",
             refuse(
@@ -221,4 +216,4 @@ def _script(job: RlJob) -> str:
     )
 
 
-TARGETS = (rl_target("nemo-rl", "a configuration for NeMo-RL's GRPO example", _files, drafts=True),)
+TARGETS = (rl_target("nemo-rl", "a configuration for NeMo-RL's GRPO example", _files),)

@@ -6,6 +6,7 @@ Plans are priced for Megatron-Core with its distributed optimizer, which ZeRO-1 
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from planner.emit.refusals import raise_all, refuse
 from planner.emit.rl.job import (
@@ -24,13 +25,14 @@ from planner.emit.rl.job import (
 )
 from planner.emit.rl.served import critic_apart, said_of_batches, takes_otherwise
 from planner.emit.shell import Flag
+from planner.engines.rl_launchers import RL_LAUNCHERS
 from planner.errors import PlannerError
 
 _ESTIMATORS = {"ppo": "gae", "grpo": "group_norm", "dapo": "group_norm", "gspo": "group_norm", "rloo": "rloo",
                "reinforce_pp": "reinforce"}  # fmt: skip
 
 
-VLLM_SAMPLES = 256  # `max_num_seqs` of vLLM's AsyncLLMEngine where nothing is said
+_ABLE = RL_LAUNCHERS["openrlhf"]
 
 
 def flags(job: RlJob) -> Iterator[Flag]:
@@ -106,8 +108,8 @@ def _not_trained(job: RlJob) -> Iterator[tuple[bool, PlannerError]]:
         ),
     )
     yield from off_the_gpus(job, "OpenRLHF")
-    yield from other_formats(job, "OpenRLHF")
-    yield from sleeps_otherwise(job, "OpenRLHF", on_host=True)
+    yield from other_formats(job, _ABLE)
+    yield from sleeps_otherwise(job, _ABLE)
     yield from cut_otherwise(job, "OpenRLHF")
     yield from trains_otherwise(job, "OpenRLHF")
     yield from critic_apart(job, "OpenRLHF")
@@ -115,13 +117,9 @@ def _not_trained(job: RlJob) -> Iterator[tuple[bool, PlannerError]]:
 
 def _not_scored(job: RlJob) -> Iterator[tuple[bool, PlannerError]]:
     """Refusals of models that score elsewhere, or cut otherwise, than OpenRLHF has them."""
-    yield from elsewhere(
-        job,
-        "OpenRLHF",
-        served=() if job.colocated else ("reference", "reward"),
-        beside=("reference", "reward") if job.colocated else ("reference",),
-    )
-    yield from takes_otherwise(job, "OpenRLHF", batches=True)
+    shared = replace(_ABLE, served=()) if job.colocated else replace(_ABLE, beside=("reference",))
+    yield from elsewhere(job, shared)
+    yield from takes_otherwise(job, _ABLE)
     for part in ("reference", "reward"):
         role = job.served(part)
         if role is not None:
@@ -138,11 +136,11 @@ def _not_scored(job: RlJob) -> Iterator[tuple[bool, PlannerError]]:
 def _not_generated(job: RlJob) -> Iterator[tuple[bool, PlannerError]]:
     """Refusals of rollouts that OpenRLHF does not have."""
     yield (
-        job.max_batch != VLLM_SAMPLES,
+        job.max_batch != _ABLE.max_running,
         refuse(
-            f"OpenRLHF leaves vLLM at {VLLM_SAMPLES} samples at once, and not {job.max_batch}",
+            f"OpenRLHF leaves vLLM at {_ABLE.max_running} samples at once, and not {job.max_batch}",
             "roles.rollout.limits",
-            f"solve with `max_running: {VLLM_SAMPLES}`",
+            f"solve with `max_running: {_ABLE.max_running}`",
         ),
     )
     yield (

@@ -10,21 +10,23 @@ from collections.abc import Iterator
 
 from planner.emit.refusals import refuse
 from planner.emit.rl.job import RlJob
+from planner.engines.rl_launchers import RlLauncher
 from planner.errors import PlannerError
 from planner.kinds.rl.names import TAKES
 
 PARTS = ("reference", "reward", "teacher")
 
 
-def takes_otherwise(job: RlJob, framework: str, *, batches: bool) -> Iterator[tuple[bool, PlannerError]]:
+def takes_otherwise(job: RlJob, launcher: RlLauncher) -> Iterator[tuple[bool, PlannerError]]:
     """Refusals of engines that the plan sends other than what a framework sends them."""
+    batches = launcher.batches
     does = "whole batches, once training takes them up" if batches else "samples as they are generated"
     for part in PARTS:
         role = job.served(part)
         yield (
             role is not None and (role.limits.get(TAKES) == "batches") != batches,
             refuse(
-                f"{framework} sends the {part} {does}",
+                f"{launcher.title} sends the {part} {does}",
                 f"roles.{part}",
                 f"solve with `takes: {'batches' if batches else 'samples'}` for the {part} in `served`",
             ),

@@ -18,8 +18,10 @@ from planner.emit.rl.job import (
 )
 from planner.emit.rl.served import critic_shares, takes_otherwise
 from planner.emit.shell import Flag
+from planner.engines.rl_launchers import RL_LAUNCHERS
 from planner.kinds.rl.names import BATCH_SAMPLES
 
+_ABLE = RL_LAUNCHERS["slime"]
 _ESTIMATORS = {"ppo": "ppo", "grpo": "grpo", "dapo": "grpo", "gspo": "gspo", "reinforce_pp": "reinforce_plus_plus"}
 
 
@@ -126,10 +128,6 @@ def _files(job: RlJob) -> dict[str, str]:
                 "solve with `whole_nodes: true`",
             ),
         ),
-        (
-            job.options.algorithm not in _ESTIMATORS,
-            refuse(f"slime has no `{job.options.algorithm}`", "algorithm", "use the target `verl` or `openrlhf`"),
-        ),
         (job.engine != "sglang", refuse("slime runs SGLang", "roles", "plan with `engine: {name: sglang}`")),
         (
             job.decision.staleness > 1 or job.decision.synchrony == "stream",
@@ -151,12 +149,12 @@ def _files(job: RlJob) -> dict[str, str]:
             job.beside("reward") is not None,
             refuse("slime starts no reward model", "roles", "solve with `served: [{part: reward}]`"),
         ),
-        *other_formats(job, "slime", training=tuple(FP8_RECIPES), rollout=("fp8_block",)),
-        *sleeps_otherwise(job, "slime", on_host=False),
+        *other_formats(job, _ABLE),
+        *sleeps_otherwise(job, _ABLE),
         *cut_otherwise(job, "slime"),
         *trains_otherwise(job, "slime"),
-        *elsewhere(job, "slime", served=("reward", "teacher"), beside=("reference", "teacher")),
-        *takes_otherwise(job, "slime", batches=False),
+        *elsewhere(job, _ABLE, but="reward"),
+        *takes_otherwise(job, _ABLE),
         critic_shares(job, "slime"),
         (
             job.served("reward") is not None and job.served("teacher") is not None,
@@ -195,4 +193,4 @@ def _beside(job: RlJob) -> Iterator[tuple[str, str, str]]:
         yield "opd-teacher-load", "TEACHER", "the folder of the teacher's Megatron checkpoint"
 
 
-TARGETS = (rl_target("slime", "a script with slime's flags", _files, over_samples=True),)
+TARGETS = (rl_target("slime", "a script with slime's flags", _files),)

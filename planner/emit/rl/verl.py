@@ -22,10 +22,12 @@ from planner.emit.rl.job import (
 from planner.emit.rl.nodes import RoleNodes
 from planner.emit.rl.served import critic_shares, takes_otherwise
 from planner.emit.shell import continued, preamble, required, word
+from planner.engines.rl_launchers import RL_LAUNCHERS
 from planner.errors import PlannerError
 from planner.kinds.rl.names import BATCH_SAMPLES
 from planner.plan.schema import Parallelism, Role
 
+_ABLE = RL_LAUNCHERS["verl"]
 _ESTIMATORS = {"ppo": "gae", "grpo": "grpo", "dapo": "grpo", "gspo": "grpo", "reinforce_pp": "reinforce_plus_plus"}
 _MAIN = {
     "colocated": ("verl.trainer.main_ppo", "ppo_megatron_trainer"),
@@ -206,11 +208,11 @@ def _text(value: object) -> str:
 
 def _files(job: RlJob) -> dict[str, str]:
     raise_all(
-        *elsewhere(job, "verl", served=("reward", "teacher")),
-        *takes_otherwise(job, "verl", batches=False),
+        *elsewhere(job, _ABLE),
+        *takes_otherwise(job, _ABLE),
         critic_shares(job, "verl"),
-        *other_formats(job, "verl", training=tuple(FP8_RECIPES), rollout=("fp8_block",)),
-        *sleeps_otherwise(job, "verl", on_host=False),
+        *other_formats(job, _ABLE),
+        *sleeps_otherwise(job, _ABLE),
         *cut_otherwise(job, "verl", but="reward"),
         (
             (reward := job.beside("reward")) is not None and reward.parallelism.pp > 1,

@@ -10,11 +10,13 @@ from planner.hardware.cluster import Pool
 from planner.kinds.rl.curves.beside import modelled_trainers
 from planner.kinds.rl.curves.critics import learners
 from planner.kinds.rl.curves.generation import GeneratorCurve, measured_generators, modelled_generators
+from planner.kinds.rl.curves.launched import launches_generator, launches_trainer
 from planner.kinds.rl.curves.serving import Server, servers
 from planner.kinds.rl.curves.shapes import Lengths
 from planner.kinds.rl.curves.training import Trainer, measured_trainers
 from planner.kinds.rl.drawn import beside_output, draw_periods, longest_sample, require_context
 from planner.kinds.rl.handover import switch_s, unpinned_bytes_per_s, weight_sync_s
+from planner.kinds.rl.refusals.launcher import launcher_of
 from planner.kinds.rl.setting import RlSetting
 from planner.kinds.rl.stated import modes, stated_problem
 from planner.rl.curves import NEVER_FITS, Critic, Curves, GenerationOption, Learner, Scoring, Service, TrainingOption
@@ -83,6 +85,7 @@ def _priced(
     _require_replicas(setting, generators, lengths, batches)
     generators = [curve for curve in generators if curve.option.curve.kv_tokens >= lengths.longest]
     _require_trainers(setting, trainers, lengths, batches)
+    trainers = _launched(setting, trainers, lengths)
     kv_token_bytes = _kv_token_bytes(setting, context)
     curves = Curves(
         generation=tuple(generator.option for generator in generators),
@@ -138,7 +141,9 @@ def _generators(setting: RlSetting, context: float) -> list[GeneratorCurve]:
     _require_pools(setting, known)
     pools = (pool for pool in setting.pools if pool.name not in known)
     every = [*measured, *(curve for pool in pools for curve in modelled_generators(setting, pool, context))]
-    return [curve for curve in every if _asked(curve.option.tp, options.generation_tp)]
+    launcher, engine = launcher_of(options), setting.resolved.problem.engine.name
+    started = [curve for curve in every if launches_generator(launcher, curve, engine)]
+    return [curve for curve in started if _asked(curve.option.tp, options.generation_tp)]
 
 
 def _trainers(setting: RlSetting, lengths: Lengths) -> list[Trainer]:
@@ -157,6 +162,20 @@ def _trainers(setting: RlSetting, lengths: Lengths) -> list[Trainer]:
     ]
 
 
+def _launched(setting: RlSetting, trainers: list[Trainer], lengths: Lengths) -> list[Trainer]:
+    """Trainers that the launcher starts. Raises PlannerError where it starts none of those that fit."""
+    launcher, apart = launcher_of(setting.options), "disaggregated" in setting.options.arrangements
+    started = [each for each in trainers if launches_trainer(launcher, each, lengths.longest, apart=apart)]
+    if launcher is not None and not started:
+        what = f"{launcher.title} starts training in none of the ways that fit, with the models beside it"
+        hint = "write `arrangements: [colocated]`, name another `launcher`, or give training more GPUs"
+        if not any(trainer.helpers for trainer in trainers):
+            what = f"{launcher.title} trains on whole samples, and all micro-batches measured are shorter"
+            hint = f"write `max_output_tokens`, or measure with `micro_tokens: {lengths.longest}`"
+        raise PlannerError(what, where=setting.resolved.where(("options", "launcher")), hint=hint)
+    return started
+
+
 def _asked(size: int, wanted: tuple[int, ...] | None) -> bool:
     """Whether a size, measured or modelled, is among those that the problem asks for."""
     return wanted is None or size in wanted
@@ -167,6 +186,9 @@ def _require_sizes(
 ) -> None:
     """Refuses sizes that no replica has, where there are replicas of others."""
     free = {"generation_tp": None, "training_tp": None, "training_pp": None}
+    launcher = launcher_of(setting.options)
+    if launcher is not None and not launcher.stages:
+        del free["training_pp"]
     anything = replace(setting, options=setting.options.model_copy(update=free))
     if not generators:
         _refuse_sizes(setting, ("generation_tp",), {(c.option.tp,) for c in _generators(anything, context)})

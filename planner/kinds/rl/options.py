@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from planner.costs.training.config import Precision
 from planner.documents.units import BYTES_PER_S, TIME_S
+from planner.engines.rl_launchers import RlLauncherName, as_launched
 from planner.kinds.rl.agents.options import (
     MOST_STALENESS,
     Agents,
@@ -326,6 +327,16 @@ class RlOptions(Spec):
     max_iteration_s: Positive | None = Field(default=None, description="deadline of an iteration")
     horizon: Horizon | None = Field(default=None, description="plans over training time; one plan when absent")
     costs: MeasuredCurves = MeasuredCurves()
+    launcher: RlLauncherName | None = Field(
+        default=None,
+        description="that runs the plan: what it does not run is left out or refused; any when absent",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def launched(cls, data: object) -> object:
+        """What the problem leaves open and its launcher does in one way is as this one does it."""
+        return as_launched(data) if isinstance(data, dict) else data
 
     @property
     def most_staleness(self) -> int:

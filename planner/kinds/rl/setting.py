@@ -8,7 +8,7 @@ from planner.costs.rates.pricer import open_store, profile_paths
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.kinds.rl.options import CRITIC_FREE, RlOptions
-from planner.kinds.rl.refused import refusals
+from planner.kinds.rl.refusals.asked import refusals
 from planner.models.architecture import Architecture
 from planner.problem.resolve import Resolved
 

@@ -3,7 +3,9 @@
 from collections.abc import Iterator
 
 from planner.costs.training.config import computed_in
+from planner.engines.training import TRAINING_ENGINES
 from planner.kinds.rl.options import CRITIC_FREE, RlOptions
+from planner.kinds.rl.refusals.launcher import Refusal, unlaunched
 from planner.models.architecture import MoeFfn
 from planner.problem.resolve import Resolved
 from planner.problem.schema import Problem, TraceLengths
@@ -14,18 +16,17 @@ OF_MODELS = (
     *("teacher", "served", "reward_calls", "training_precision", "rollout_weights", "engine_sleep"),
     *("host_bandwidth_bytes_per_s", "critic_gpus"),
     *("useful_share", "max_output_tokens", "weight_sync_s", "training_cp", "training_ep", "simulated_rollouts"),
+    "launcher",
 )
 """Options without effect where all is stated and no model named."""
 MOST_SAMPLES = 2**21  # of all iterations drawn; a solve of so many takes some 16 s
-
-Refusal = tuple[bool, tuple[str | int, ...], str, str]
-"""Whether it applies, the path of what is wrong in the problem, what is wrong, and what to do."""
 
 
 def refusals(resolved: Resolved, options: RlOptions) -> Iterator[Refusal]:
     """Every rule with whether the problem breaks it, those first that others build on."""
     yield from _bare(resolved, options)
     yield from _foreign(resolved)
+    yield from unlaunched(resolved, options)
     yield from _lengths(resolved)
     yield from _samples(options)
     yield from _synchrony(options)
@@ -55,6 +56,9 @@ def _foreign(resolved: Resolved) -> Iterator[Refusal]:
     yield wrong, ("workloads",), what, "give one workload with `output_tokens`"
     what = "lengths are recorded, and a workload is to be drawn from"
     yield bool(workloads) and not problem.models, ("workloads",), what, "leave `workloads` out"
+    name = problem.engine.name
+    what = f"`engine` of RL plans generates, and {name} trains"
+    yield name in TRAINING_ENGINES, ("engine",), what, "write `engine: {name: vllm}`, or another that serves"
     goal = problem.objective
     known = goal.minimize in ("iteration_time", "cost") or goal.maximize == "tokens_per_usd"
     hint = "write `minimize: iteration_time`, `minimize: cost` or `maximize: tokens_per_usd`"

@@ -1,0 +1,1 @@
+"""What RL problems ask for and cannot have."""
