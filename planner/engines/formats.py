@@ -1,10 +1,11 @@
 """Weight formats that a GPU may have no kernel for, or no units: what an engine then does."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from planner.engines.release import Release, WeightFormat, numbers
 from planner.hardware.accelerator import Accelerator
-from planner.models.architecture import Architecture
+from planner.models.architecture import Architecture, MoeFfn
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,29 @@ def weight_formats(arch: Architecture) -> frozenset[str]:
     """The formats of the matrices of a model."""
     parts = arch.precisions
     return frozenset((parts.attention, parts.output_projection, parts.ffn, parts.experts, parts.shared_experts))
+
+
+_FAMILIES = {"fp8_block": "fp8", "fp16": "bf16", "fp32": "bf16"}
+"""Formats that count as one: scales are the checkpoint's matter, and plain floats are converted by every engine."""
+
+
+def stored_formats(arch: Architecture) -> frozenset[str]:
+    """Families of the weight formats inside the published checkpoint of a model."""
+    precisions = arch.precisions
+    experts = any(isinstance(layer.ffn, MoeFfn) for layer in arch.layers)
+    parts = precisions.attention, precisions.experts if experts else precisions.ffn
+    return frozenset(_FAMILIES.get(part, part) for part in parts)
+
+
+def as_stored(weights: str, stored: frozenset[str]) -> bool:
+    """Whether a checkpoint brings weights in a format; one of which nothing is known is plain floats."""
+    wanted = _FAMILIES.get(weights, weights)
+    return wanted in stored or (wanted == "bf16" and not stored)
+
+
+def made_while_loading(weights: str, stored: frozenset[str], made: Collection[str]) -> bool:
+    """Whether an engine that makes some formats of plain floats makes this one of a checkpoint."""
+    return weights in made and stored <= {"bf16"}
 
 
 def unloadable(release: Release, precision: str, gpu: Accelerator) -> WeightFormat | None:

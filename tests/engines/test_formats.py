@@ -1,15 +1,18 @@
 """Weight formats on GPUs without units for them: stored only, or not at all."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
 from serve_problems import small
 from static_level import solve
 
+from planner.emit.registry import emit
 from planner.engines.formats import stored_only, unloadable, weight_formats
 from planner.engines.load import release_of
 from planner.errors import PlannerError
 from planner.hardware.library import find_accelerator
+from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.steady.engine_rules import require_loadable
 from planner.kinds.serve.steady.search import prepare
 from planner.models.library import find_model
@@ -76,3 +79,17 @@ def test_a_plan_of_a_release_without_rules_names_the_nearest() -> None:
     assert any("vLLM 0.20.1" in text and "0.33.0" in text for text in plan.assumptions)
     with pytest.raises(PlannerError, match="`nightly` is no release of vLLM"):
         prepare(small({"engine": {"name": "vllm", "version": "nightly"}}))
+
+
+@pytest.mark.parametrize(
+    ("engine", "weights", "needed"),
+    [("vllm", "fp8_block", False), ("sglang", "fp8_block", True), ("vllm", "nvfp4", True), ("vllm", "bf16", False)],
+)
+def test_plans_say_which_weights_no_engine_makes_while_loading(engine: str, weights: str, needed: bool) -> None:
+    """Those that `emit` then refuses."""
+    asked = {"models.llama.weights": weights, "engine": {"name": engine}, "cluster.pools.0.gpu": "b200"}
+    plan = solve(small(asked), Limits())
+    assert any(f"quantised to {weights} beforehand" in text for text in plan.assumptions) == needed
+    refused = pytest.raises(PlannerError, match="while loading it") if needed else nullcontext()
+    with refused:
+        emit(plan, ServeDecision.model_validate(plan.decision), engine)

@@ -1,17 +1,16 @@
 """Checkpoint flags of a serving engine: the published model name, and quantisation where needed."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from planner.engines.formats import as_stored, made_while_loading, stored_formats
 from planner.errors import PlannerError
 from planner.problem.schema import ModelSpec
 
 if TYPE_CHECKING:
     from planner.engines.handover import CacheTraits
     from planner.models.architecture import Architecture
-
-_FAMILIES = {"fp8_block": "fp8", "fp16": "bf16", "fp32": "bf16"}
-"""Formats that count as one: scales are the checkpoint's matter, and plain floats are converted by every engine."""
 
 
 def written_name(model: ModelSpec) -> str:
@@ -43,7 +42,7 @@ def published_name(model: ModelSpec) -> str:
     return by_alias.get(name.casefold(), name)
 
 
-def load_quantisation(model: ModelSpec, methods: dict[str, str], engine: str, where: str) -> str | None:
+def load_quantisation(model: ModelSpec, methods: Mapping[str, str], engine: str, where: str) -> str | None:
     """The engine's name for quantising `model` while loading it, or None when nothing is to be said.
 
     `methods` maps the weight formats that the engine can make from a bf16 checkpoint to its names for them. Raises
@@ -51,11 +50,11 @@ def load_quantisation(model: ModelSpec, methods: dict[str, str], engine: str, wh
     """
     if model.weights is None:
         return None
-    stored = {_family(precision) for precision in _checkpoint_formats(model)}
-    wanted = _family(model.weights)
-    if wanted in stored or (wanted == "bf16" and not stored):
+    architecture = _architecture(model)
+    stored = frozenset[str]() if architecture is None else stored_formats(architecture)
+    if as_stored(model.weights, stored):
         return None
-    if model.weights in methods and stored <= {"bf16"}:
+    if made_while_loading(model.weights, stored, methods):
         return methods[model.weights]
     able = ", ".join(f"`{name}`" for name in methods)
     raise PlannerError(
@@ -74,18 +73,6 @@ def cache_traits(model: ModelSpec) -> "CacheTraits":
     return CacheTraits(None, False, False, False) if architecture is None else CacheTraits.of(architecture)
 
 
-def _checkpoint_formats(model: ModelSpec) -> frozenset[str]:
-    """The weight formats inside the published checkpoint; empty where the model library does not know it."""
-    from planner.models.architecture import MoeFfn
-
-    architecture = _architecture(model)
-    if architecture is None:
-        return frozenset()
-    precisions = architecture.precisions
-    experts = any(isinstance(layer.ffn, MoeFfn) for layer in architecture.layers)
-    return frozenset((precisions.attention, precisions.experts if experts else precisions.ffn))
-
-
 def _architecture(model: ModelSpec) -> "Architecture | None":
     from planner.models.library import find_model
 
@@ -95,7 +82,3 @@ def _architecture(model: ModelSpec) -> "Architecture | None":
         return find_model(model.name)
     except PlannerError:
         return None
-
-
-def _family(precision: str) -> str:
-    return _FAMILIES.get(precision, precision)

@@ -1,7 +1,7 @@
 """Shared parts of serving launch scripts: one script a node, router commands, flags that engines call alike."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from planner.emit.documents import manifest, plan_title
@@ -179,7 +179,7 @@ def two_batches(instance: EngineInstance, engine: str) -> bool:
 
 
 def format_flags(
-    scene: Scene, instance: EngineInstance, engine: str, quantisations: dict[str, str], kv_caches: dict[str, str]
+    scene: Scene, instance: EngineInstance, engine: str, quantisations: Mapping[str, str], kv_caches: dict[str, str]
 ) -> Iterator[Flag]:
     """Flags that both engines call alike: formats of weights, activations and KV cache, where they must be told."""
     model = scene.model(instance)

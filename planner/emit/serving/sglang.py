@@ -40,7 +40,6 @@ from planner.emit.serving.speculation import check_handover, draft_quantisation,
 from planner.emit.shell import Command, Flag, Word, argument, word
 from planner.engines.serving.sglang import ENGINE as DESCRIPTION
 
-_QUANTISATION = {"fp8": "fp8"}
 _KV_CACHE = {"bf16": "bf16", "fp8": "fp8_e4m3"}  # fp16 follows from the model's own type
 _DISPATCH = {"decode": "low_latency", "prefill": "normal", "colocated": "auto"}
 _PREFILL_TOKENS = 16384  # the default cap on a prefill batch, whatever the chunk
@@ -163,7 +162,7 @@ def _limits(instance: EngineInstance) -> Iterator[Flag]:
 
 def _memory(scene: Scene, instance: EngineInstance) -> Iterator[Flag]:
     yield "--mem-fraction-static", word(_static_fraction(scene, instance))
-    yield from format_flags(scene, instance, "SGLang", _QUANTISATION, _KV_CACHE)
+    yield from format_flags(scene, instance, "SGLang", DESCRIPTION.quantises, _KV_CACHE)
     if not caches_prefixes(instance):
         yield "--disable-radix-cache", None
     yield from _prefix_tiers(instance, prefix_tiers(instance))

@@ -39,7 +39,6 @@ from planner.experts.launchers import vllm_config
 from planner.problem.media import most_images
 from planner.problem.recorded import recorded_model
 
-_QUANTISATION = {"fp8": "fp8", "fp8_block": "fp8_per_block"}
 _KV_CACHE = {"bf16": "bfloat16", "fp8": "fp8"}  # fp16 follows from the model's own type
 _GIB = 1 << 30
 _GRAPH_BATCH = 512  # the largest decode batch that vLLM captures in CUDA graphs by itself
@@ -199,7 +198,7 @@ def _memory(scene: Scene, instance: EngineInstance) -> Iterator[Flag]:
     ahead = instance.role.limits.get("async_scheduling")
     if ahead is not None:
         yield "--async-scheduling" if ahead == "on" else "--no-async-scheduling", None
-    yield from format_flags(scene, instance, "vLLM", _QUANTISATION, _KV_CACHE)
+    yield from format_flags(scene, instance, "vLLM", DESCRIPTION.quantises, _KV_CACHE)
     yield "--enable-prefix-caching" if caches_prefixes(instance) else "--no-enable-prefix-caching", None
     spilled = _host_cache(instance)
     if spilled is not None and instance.role.name not in scene.connectors:

@@ -29,6 +29,7 @@ ENGINE = EngineDescription(
     bench_backend="sglang",
     also_named=("sglang-native", "sglang-oai"),
     image="lmsysorg/sglang:v{}",
+    quantises={"fp8": "fp8"},
     metrics={
         "running": ("sglang:num_running_reqs",),
         "waiting": ("sglang:num_queue_reqs",),

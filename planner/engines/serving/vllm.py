@@ -30,6 +30,7 @@ ENGINE = EngineDescription(
     ),
     bench_backend="vllm",
     image="vllm/vllm-openai:v{}",
+    quantises={"fp8": "fp8", "fp8_block": "fp8_per_block"},
     metrics={
         "running": ("vllm:num_requests_running",),
         "waiting": ("vllm:num_requests_waiting",),

@@ -10,6 +10,7 @@ from planner.engines.formats import stored_only, weight_formats
 from planner.engines.release import judged_by
 from planner.kinds.serve.options import AttentionFfn, Drafting, FrontierPoint, ServeDecision, SpareRoom
 from planner.kinds.serve.plan.certificate import certificate
+from planner.kinds.serve.plan.checkpoints import checkpoint_assumptions
 from planner.kinds.serve.plan.context import beyond_predictions, context_assumptions
 from planner.kinds.serve.plan.encoded import encoding_predictions
 from planner.kinds.serve.plan.losses import losses_of, spare_room
@@ -144,6 +145,7 @@ def _assumptions(setting: ServeSetting, outcome: Outcome) -> Iterator[str]:
     yield from run_assumptions(setting, used)
     yield from place_assumptions(used, targets, setting.options)
     yield from _engine_notes(setting, used)
+    yield from checkpoint_assumptions(setting.resolved.problem, [item.candidate.model for item in used])
     if any(target.clients is not None for target in targets):
         yield CLIENTS_MOST if outcome.formulated.problem.maximising else CLIENTS_LEAST
     if any(target.latency_limits for target in targets):
