@@ -129,8 +129,9 @@ def _fleet(loop: dict[str, float], apart: bool, most: int, seed: int) -> Fleet:
         return Fleet((rank,), skew=skew)
     alone = _grid(loop, most)
     first = Instance(alone, UNLIMITED, role="prefill", token_budget=budget, most_sequences=most)
-    last = Instance(both, UNLIMITED, role="decode", most_sequences=most, link_latency_s=loop["moved_s"])
-    return Fleet((first,) * max(int(loop["prefill_ranks"]), 1) + (last,) * int(loop["decode_ranks"]), skew=skew)
+    last = Instance(both, UNLIMITED, role="decode", most_sequences=most)
+    engines = (first,) * max(int(loop["prefill_ranks"]), 1) + (last,) * int(loop["decode_ranks"])
+    return Fleet(engines, skew=skew, handover_s=loop["moved_s"])
 
 
 def _factors(jitter: float, seed: int) -> tuple[float, ...]:

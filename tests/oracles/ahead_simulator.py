@@ -112,7 +112,7 @@ class AheadSimulator(StepSimulator):
         for r in part.last:
             if r.generated < r.output:
                 r.state, r.source, r.shared, r.blocks = "handed", (r.blocks, r.shared), [], 0
-                self.pass_on(r)
+                self.hand_over(r)
             elif r in part.gone:
                 self.complete(e, r)
             else:

@@ -64,6 +64,7 @@ def fleets(chosen: Draw) -> Fleet:
         frontend_s=chosen(st.sampled_from([0.0, 0.0, 0.9])),
         frontend_token_s=chosen(st.sampled_from([0.0, 0.0, 0.2])),
         tokenises_together=chosen(st.booleans()),
+        handover_s=chosen(st.sampled_from([0.0, 1.1])),
         first_token_from=chosen(st.sampled_from(["decode", "prefill"])),
         groups=chosen(st.sampled_from([(), (len(roles),), (1,) * len(roles)])) if not apart else (),
     )

@@ -103,6 +103,7 @@ def fleets(chosen: Draw) -> Fleet:
         frontend_s=chosen(st.sampled_from([0.0, 0.0, 0.4])),
         frontend_token_s=chosen(st.sampled_from([0.0, 0.0, 0.1])),
         tokenises_together=chosen(st.booleans()),
+        handover_s=chosen(st.sampled_from([0.0, 0.0, 0.3, 2.6])),
         migration_period_s=chosen(st.sampled_from([float("inf"), 1.7])),
         crowded_below=chosen(st.sampled_from([1.0, 50.0])),
         spare_above=chosen(st.sampled_from([-9.0, 2.0])),

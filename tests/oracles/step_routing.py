@@ -53,6 +53,9 @@ class StepRouting(StepMemory):
 
     def come(self, r: Request) -> None:
         """What clients send waits for the front end that is free first, of engines that take it."""
+        if r.state == "handed":
+            self.pass_on(r)
+            return
         open_to = [e for e in self.engines if e.role != "decode" and e.life == "open" and self.serves(e, r)]
         beside_s = self.fleet.frontend_token_s * r.input
         own_s = self.fleet.frontend_s + (0.0 if self.fleet.tokenises_together else beside_s)
@@ -100,6 +103,13 @@ class StepRouting(StepMemory):
 
     def hold_back(self, r: Request) -> None:
         raise AssertionError("without changes an instance is always open")
+
+    def hand_over(self, r: Request) -> None:
+        r.home = r.entry
+        if self.fleet.handover_s:
+            self.to_come.append((self.now + self.fleet.handover_s, 1, r.id))
+        else:
+            self.pass_on(r)
 
     def pass_on(self, r: Request) -> None:
         e = self.route(r, True)

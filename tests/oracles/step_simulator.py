@@ -90,7 +90,7 @@ class StepSimulator(StepScheduler):
             self.finish(e, r)
         elif handed:
             r.state, r.source, r.shared, r.blocks = "handed", (r.blocks, r.shared), [], 0
-            self.pass_on(r)
+            self.hand_over(r)
         else:
             r.state = "decoding"
             e.batch.append(r)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from planner.cli.main import main
+from planner.costs.rates.calibration import load_calibration
 from planner.errors import PlannerError
 from planner.load.problems import load_plan, load_problem
 from planner.plan.store import checks_path
@@ -58,6 +59,9 @@ def test_a_fleet_has_an_engine_for_every_rank_of_every_replica(plan: Path) -> No
     envelope, decision = load_plan(plan)
     requests = Requests.open_stream([0.0], [500], [100])
     planned = fleet_of_plan(envelope, decision, requests, Policies())
+    overheads = load_calibration().engine("vllm", None)
+    assert planned.fleet.handover_s == (overheads.handover_s if len(decision.roles) > 1 else 0.0)
+    assert overheads.handover_s > 0.0
     wanted = sum(role.replicas * role.parallelism.dp for role in decision.roles)
     assert len(planned.fleet.instances) == wanted
     assert {role.name for role in decision.roles} == set(planned.role_of_instance)

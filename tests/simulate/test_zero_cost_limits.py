@@ -215,3 +215,19 @@ def test_an_instance_takes_caches_from_slow_senders_at_once() -> None:
     narrow = replace(fleet, instances=(*senders, replace(DECODE, link_tokens_per_s=1e3)))
     waits_s = np.sort(simulate(narrow, requests).first_token_s - result.prefilled_s)
     assert waits_s == pytest.approx([0.5, 1.0, 1.5, 2.0], rel=1e-9)
+
+
+def test_a_request_is_handed_over_before_it_waits_for_a_place_and_its_cache_moves() -> None:
+    """Two prompts at once, one place: the second waits for the end of the first, in which it is handed over as well."""
+    narrow = replace(DECODE, most_sequences=1, link_latency_s=0.1)
+    requests = Requests.open_stream([0.0, 0.0, 9.0], [64] * 3, [50, 50, 1])
+    at_once = Fleet((PREFILL, narrow))
+    late = replace(at_once, handover_s=0.2)
+    (plain, run), moves_s = (simulate(fleet, requests) for fleet in (at_once, late)), 64 / 1e5 + 0.1
+    assert run.first_token_s[0] - run.prefilled_s[0] == pytest.approx(0.2 + moves_s, rel=1e-9)
+    assert run.first_token_s[1] - run.finished_s[0] == pytest.approx(moves_s, rel=1e-9)
+    assert run.first_token_s[2] == run.prefilled_s[2]  # its only token: nothing is handed over
+    assert run.finished_s[:2] - plain.finished_s[:2] == pytest.approx([0.2] * 2, rel=1e-9)
+    seen = simulate(replace(late, first_token_from="prefill"), requests)
+    assert seen.first_token_s.tolist() == run.prefilled_s.tolist()
+    assert seen.finished_s.tolist() == run.finished_s.tolist()

@@ -162,6 +162,10 @@ class EngineOverheads:
         """What lone requests of so many prompt tokens [N] take before the scheduler sees them."""
         return self.frontend_s + self.frontend_token_s * prompt_tokens + self.arrival_s
 
+    def apart_s(self, prompt_tokens: Floats | float) -> Floats | float:
+        """The same where prefill runs apart, up to the router of the instances that decode."""
+        return self.router_s + self.frontend_token_s * prompt_tokens + self.arrival_s + self.handover_s
+
 
 OLDER_RELEASES = {"vllm": "0.14"}
 """Before these, engines have overheads of their own: from there on vLLM schedules beside the device unasked."""

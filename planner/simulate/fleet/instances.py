@@ -146,10 +146,11 @@ class Fleet:
     quantum its prefill fits. `request_overhead_s` passes between client and front end. A front end takes
     `frontend_s` for one request after another, and `frontend_token_s` for each token of a prompt, in turn as well or,
     where it `tokenises_together`, beside other prompts; `front_ends` says which engines have one. The request goes to
-    that which is free first, and its engine is chosen when it is tokenised.
-    `first_token_from` decode: a client whose request is prefilled elsewhere sees its first token when the cache has
-    moved. Every `migration_period_s` a request is moved live from the instance of least freeness (free blocks less
-    those asked for, over sequences), if below `crowded_below`, to that of most, if above `spare_above`.
+    that which is free first, and its engine is chosen when it is tokenised. One that is prefilled elsewhere takes
+    `handover_s` to the router of the instances that decode; when it has a place there, its cache moves.
+    `first_token_from` decode: its client sees its first token when the cache has moved. Every `migration_period_s` a
+    request is moved live from the instance of least freeness (free blocks less those asked for, over sequences), if
+    below `crowded_below`, to that of most, if above `spare_above`.
     Instances step alone, or in `groups` of so many, one after another, whose members wait for the slowest in every step
     (attention ranks that share experts); steps are longer by the factors of `skew`, one step after another and again
     from the first (experts loaded unevenly). With prefix caching, prompts are also kept in memory tiers that all
@@ -168,6 +169,7 @@ class Fleet:
     frontend_s: float = 0.0
     frontend_token_s: float = 0.0
     tokenises_together: bool = False
+    handover_s: float = 0.0
     first_token_from: str = "decode"
     quantum_s: float = 0.1
     migration_period_s: float = math.inf

@@ -50,7 +50,7 @@ MOST_JOBS = 4000  # of (B1); with more, bursts matter little, and (B2) says near
 LATEST_SHARES = (1.0, 0.99, 0.97, 0.95, 0.9, 0.8, 0.7)  # of the judged requests by window, so that few long ones do
 KNOWN_OF_FLEETS = frozenset(
     {"instances", "routing", "decode_routing", "queueing", "block_tokens", "request_overhead_s", "first_token_from"}
-    | {"frontend_s", "frontend_token_s", "tokenises_together"}
+    | {"frontend_s", "frontend_token_s", "tokenises_together", "handover_s"}
     | {"quantum_s", "migration_period_s", "crowded_below", "spare_above", "groups", "pool_links", "paths"}
 )
 """Rules that only make work wait, or longer."""
@@ -162,7 +162,7 @@ class RateBound:
         rate = min(max(engine.link_tokens_per_s for engine in side) for side in (first, last))
         latency_s = max(min(engine.link_latency_s for engine in side) for side in (first, last))
         within = input_R + output_R <= most_context(fleet)
-        return np.where((output_R > 1.0) & within, input_R / rate + latency_s, 0.0)
+        return np.where((output_R > 1.0) & within, fleet.handover_s + input_R / rate + latency_s, 0.0)
 
     def work(self, instance: Instance, wanted: Requirement, limit: int) -> EngineSeconds:
         """What the judged requests cost this kind of engine at least while they keep their time per token.

@@ -1,4 +1,7 @@
-"""Arrivals: clients send requests, which front ends tokenise, and which are routed, queued, held back or rejected."""
+"""Arrivals: clients send requests, which front ends tokenise, and which are routed, queued, held back or rejected.
+
+A request that is prefilled comes to a router once more, that of the instances that decode.
+"""
 
 import numpy as np
 
@@ -21,6 +24,7 @@ from planner.simulate.loop.fields import (
     FRONT_TOKEN,
     GENERATED,
     HANDED,
+    HANDOVER,
     HOME,
     INPUT,
     KEY,
@@ -262,11 +266,34 @@ def arrive(s: RunState, r: int, now_s: float) -> None:
 
 
 @compiled
+def hand_over(s: RunState, r: int, now_s: float) -> None:
+    """A request is prefilled; it goes on to a decode instance when it has been handed over.
+
+    Until then it is with the instance that prefilled it; where that fails, it is sent again when this is seen.
+    """
+    s.request[r, STATE] = HANDED
+    if s.run_s[HANDOVER] == 0.0:
+        pass_on(s, r, now_s)
+        return
+    s.request[r, HOME] = s.request[r, ENTRY]
+    s.request_s[r, KEY] = now_s + s.run_s[HANDOVER]
+    s.run[PENDING] = push(s, s.run[PENDING], r)
+
+
+@compiled
 def pass_on(s: RunState, r: int, now_s: float) -> None:
     """A prefilled request goes on to a decode instance; its blocks stay until its cache has moved."""
-    s.request[r, STATE] = HANDED
     i = route(s, r, now_s)
     if i == NONE:
         hold_back(s, r, now_s)
     else:
         join(s, i, r, now_s)
+
+
+@compiled
+def come(s: RunState, r: int, now_s: float) -> None:
+    """A request comes to its next router: to be prefilled, or to be decoded."""
+    if s.request[r, STATE] == HANDED:
+        pass_on(s, r, now_s)
+    else:
+        arrive(s, r, now_s)

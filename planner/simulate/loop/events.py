@@ -7,7 +7,7 @@ the next end of a step. A batch in a pipeline is a stretch of one step, which en
 
 import numpy as np
 
-from planner.simulate.loop.arrivals import arrive, complete, leave, next_arrival_s, next_arrived, pass_on
+from planner.simulate.loop.arrivals import come, complete, hand_over, leave, next_arrival_s, next_arrived
 from planner.simulate.loop.control import change, next_change
 from planner.simulate.loop.fields import (
     ARRIVED,
@@ -113,7 +113,7 @@ def end_requests(s: RunState, i: int, now_s: float) -> None:
     for place in range(s.instance[i, NUM_ENDING]):
         r = s.ending[i, place]
         if s.request[r, STATE] == HANDED:
-            pass_on(s, r, now_s)
+            hand_over(s, r, now_s)
             continue
         if s.request[r, STATE] == ENDING:
             give_back(s, i, r, s.request[r, INPUT] + s.request[r, OUTPUT] - 1)
@@ -143,7 +143,7 @@ def end_prefill(s: RunState, i: int, r: int, now_s: float) -> None:
         s.request[r, STATE] = HANDED
         note_ending(s, i, r)
     elif handed:
-        pass_on(s, r, now_s)
+        hand_over(s, r, now_s)
     else:
         start_decoding(s, i, r)
 
@@ -283,7 +283,7 @@ def arrive_all(s: RunState, now_s: float) -> None:
     """Who arrives at this moment."""
     r = next_arrived(s, now_s)
     while r != NONE:
-        arrive(s, r, now_s)
+        come(s, r, now_s)
         r = next_arrived(s, now_s)
 
 

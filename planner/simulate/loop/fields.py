@@ -266,7 +266,7 @@ RUN_FIELDS: Final = 28
 ) = range(RUN_FIELDS)
 
 # The run, seconds.
-RUN_SECONDS: Final = 17
+RUN_SECONDS: Final = 18
 (
     REQUEST_OVERHEAD,  # between client and engine
     LIMIT,  # the run stops there
@@ -285,6 +285,7 @@ RUN_SECONDS: Final = 17
     FRONT_REQUEST,  # of a front end for each request in turn
     FRONT_TOKEN,  # and for each token of its prompt
     FRONT_BESIDE,  # for each token of a prompt beside those of others
+    HANDOVER,  # from the end of a prefill to the router of the instances that decode
 ) = range(RUN_SECONDS)
 
 # A link between pools.

@@ -7,7 +7,7 @@ requests; when those that it has are gone it is off, or of its next role.
 
 import numpy as np
 
-from planner.simulate.loop.arrivals import arrive, leave, pass_on
+from planner.simulate.loop.arrivals import arrive, come, leave
 from planner.simulate.loop.fields import (
     ARRIVED,
     BUSY,
@@ -318,7 +318,4 @@ def release_waiting(s: RunState, now_s: float) -> None:
     while root != NONE:
         r = root
         root = pop(s, r)
-        if s.request[r, STATE] == HANDED:
-            pass_on(s, r, now_s)
-        else:
-            arrive(s, r, now_s)
+        come(s, r, now_s)

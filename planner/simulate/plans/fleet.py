@@ -265,6 +265,7 @@ def fleet_of_engines(
         frontend_s=0.0 if apart else overheads.frontend_s,
         frontend_token_s=overheads.frontend_token_s,
         tokenises_together=apart or overheads.tokenises_together > 0.0,
+        handover_s=overheads.handover_s if apart else 0.0,
         groups=tuple(groups),
         paths=paths,
     )

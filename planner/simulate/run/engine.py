@@ -238,6 +238,7 @@ def _run_seconds(fleet: Fleet, limit_s: float) -> Any:  # noqa: ANN401 - an arra
     run_s[f.START_SECONDS], run_s[f.FLIP_ABOVE] = control.start_s, control.flip_above
     run_s[f.FRONT_REQUEST] = fleet.frontend_s
     run_s[f.FRONT_BESIDE if fleet.tokenises_together else f.FRONT_TOKEN] = fleet.frontend_token_s
+    run_s[f.HANDOVER] = fleet.handover_s
     return run_s
 
 

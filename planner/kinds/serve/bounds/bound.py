@@ -231,7 +231,11 @@ def _bounded(setting: ServeSetting, engine: EngineType, workloads: Sequence[Work
         for each in setting.resolved.workloads
     ]
     shortest = min(setting.resolved.workloads[index].input.mean_tokens for index in own)
-    return type_bound(engine, workloads, own, context_tokens, float(costs.engine.request_s(shortest)), encoding)
+    way_s = float(costs.engine.request_s(shortest))
+    if not engine.decodes:
+        handed = all(workloads[index].several == 1.0 for index in own)
+        way_s = float(costs.engine.apart_s(shortest)) - (0.0 if handed else costs.engine.handover_s)
+    return type_bound(engine, workloads, own, context_tokens, way_s, encoding)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -67,7 +67,7 @@ def time_points(function: str, pool_costs: PoolCosts, target: Target, points: Po
     if function == "prefill":
         plain = prefill_alone(costs, points.shards, isl, points.chunk, points.drafts, cached=cached)
         prefill, bubbles = prefill_in_stages(costs, points.shards, isl, points.chunk, plain, target.service_cv2, cached)
-        before = engine.router_s + engine.frontend_token_s * (isl + cached) + engine.arrival_s + engine.handover_s
+        before = engine.apart_s(isl + cached)
         varied_s = np.where(points.shards.pp > 1.0, 0.0, prefill.queue_s)
         return StepTimes(
             prefill.latency_s + before, prefill.queue_s, none, none, none, prefill.step, bubbles, varied_s=varied_s

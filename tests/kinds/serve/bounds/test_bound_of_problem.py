@@ -87,6 +87,14 @@ def test_types_bounded_by_the_shortest_context_give_the_bound_of_all(tmp_path: P
     assert bound_of_types(of, every, workloads).value == pytest.approx(strict, rel=1e-9)
 
 
+@pytest.mark.parametrize(("ttft", "possible"), [("240ms", False), ("400ms", True)])
+def test_no_prompt_is_seen_before_it_is_handed_over(tmp_path: Path, ttft: str, possible: bool) -> None:
+    of = setting(tmp_path, ttft, "20ms", "options.modes=[disaggregated]")
+    (pool_costs,) = of.costs_of_pool.values()
+    assert 0.24 <= pool_costs.costs.engine.handover_s < 0.4
+    assert (bound(of) > 1.0) is possible
+
+
 def test_looser_limits_never_lower_a_bound(tmp_path: Path, strict: float) -> None:
     assert bound(setting(tmp_path, "800ms", "40ms")) >= strict * 0.995
 
