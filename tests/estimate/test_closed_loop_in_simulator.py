@@ -80,6 +80,17 @@ def test_apart_clients_decode_alike_in_both_and_stay_in_step_in_the_simulator_al
     assert replay.ttft_s[0] <= run.ttft_s[0]
 
 
+@pytest.mark.parametrize(("clients", "most"), [(3, 1), (8, 4), (40, 30)])
+def test_clients_are_handed_over_before_they_wait_for_a_place_in_both(clients: int, most: int) -> None:
+    loop = one_loop(
+        clients=clients, requests_per_client=20, isl=1000, osl=200, step_tokens=1000, disaggregated=1.0, moved_s=0.3,
+        most_decoding=most,
+    )  # fmt: skip
+    replay, run = simulate_loops(loop), simulated(loop)
+    assert replay.ttft_s[0] == pytest.approx(run.ttft_s[0], rel=0.01)
+    assert replay.tpot_s[0] == pytest.approx(run.tpot_s[0], rel=0.01)
+
+
 def test_steps_of_the_simulator_are_those_of_the_loop() -> None:
     loop = one_loop(clients=1, isl=500, osl=11, requests_per_client=8, slope_s=1e-3, start_s=0.05)
     run = simulated(loop)
