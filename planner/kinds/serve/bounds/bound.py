@@ -233,7 +233,7 @@ def _bounded(setting: ServeSetting, engine: EngineType, workloads: Sequence[Work
     shortest = min(setting.resolved.workloads[index].input.mean_tokens for index in own)
     way_s = float(costs.engine.request_s(shortest))
     if not engine.decodes:
-        handed = all(workloads[index].several == 1.0 for index in own)
+        handed = all(workloads[index].within(context_tokens).several == 1.0 for index in own)
         way_s = float(costs.engine.apart_s(shortest)) - (0.0 if handed else costs.engine.handover_s)
     return type_bound(engine, workloads, own, context_tokens, way_s, encoding)
 
