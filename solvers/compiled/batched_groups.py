@@ -9,6 +9,7 @@ import numpy as np
 from planner.arrays import Floats, Ints
 
 PREFILL, DECODE, IDLE = 0, 1, -1
+LATEST = np.iinfo(np.int64).max
 _numba: Any = numba  # options of the jit that its stubs leave out
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -47,7 +48,7 @@ class Requests(NamedTuple):
     last_s_J: Floats
     group_J: Ints
     after_J: Ints  # the next of its queue
-    left_J: Ints
+    until_J: Ints  # the decoding step of its engine that gives its last token
     draw_J2: Floats  # in [0, 1): the two groups between which it chooses
 
 
@@ -61,8 +62,11 @@ class Engines(NamedTuple):
     tail_GM: Ints
     running_GMB: Ints
     count_GM: Ints
+    steps_GM: Ints  # of decoding, so far
+    soonest_GM: Ints  # of the steps that give running requests their last tokens
     tokens_GM: Ints  # that running requests have reserved
     context_GM: Ints  # that they have, together
+    high_GM: Ints  # of the points of contexts, the one above theirs when they last decoded
     joining_GB: Ints
     joining_G: Ints
     flight_GM: Ints
@@ -80,13 +84,13 @@ def lost(rules: Rules, requests: Requests, engines: Engines, judged: int, most: 
         if hosts == 0 or refused:
             total += _weight(rules, engines, model) if j >= judged else 0
             continue
-        for q in range(hosts):
-            total += _until(rules, requests, engines, rules.hosts_MG[model, q], now, judged)
-        if total > most:
-            return total
         first = int(requests.draw_J2[j, 0] * hosts)
         second = (first + 1 + int(requests.draw_J2[j, 1] * (hosts - 1))) % hosts
         group, other = rules.hosts_MG[model, first], rules.hosts_MG[model, second]
+        total += _until(rules, requests, engines, group, now, judged)
+        total += _until(rules, requests, engines, other, now, judged)
+        if total > most:
+            return total
         if engines.flight_GM[other, model] < engines.flight_GM[group, model]:
             group = other
         _queued(requests, engines, group, model, j)
@@ -117,9 +121,45 @@ def _until(rules, requests, engines, group, now, judged):
         if engines.step_G[group] == PREFILL:
             total += _prefilled(rules, requests, engines, group, judged)
         else:
+            _alike(rules, requests, engines, group, now)
+            if engines.ends_s_G[group] > now:
+                break
             total += _decoded(rules, requests, engines, group, judged)
         _started(rules, requests, engines, group, engines.ends_s_G[group])
     return total
+
+
+@part
+def _alike(rules, requests, engines, group, now):
+    """Steps of decoding up to a time, in turn, as long as no prompt can join and no request has its last token."""
+    count, place = 0, 0
+    while count < rules.models_GM.shape[1] and rules.models_GM[group, count] >= 0:
+        model = rules.models_GM[group, count]
+        if _can_join(rules, requests, engines, group, model):
+            return
+        if model == engines.model_G[group]:
+            place = count
+        count += 1
+    while engines.ends_s_G[group] <= now:
+        model = engines.model_G[group]
+        if engines.steps_GM[group, model] + 1 >= engines.soonest_GM[group, model]:
+            return
+        engines.context_GM[group, model] += engines.count_GM[group, model]
+        engines.steps_GM[group, model] += 1
+        place = (place + 1) % count
+        while engines.count_GM[group, rules.models_GM[group, place]] == 0:
+            place = (place + 1) % count
+        engines.model_G[group] = rules.models_GM[group, place]
+        engines.ends_s_G[group] += _decode_s(rules, engines, group, engines.model_G[group])
+
+
+@part
+def _can_join(rules, requests, engines, group, model):
+    """Whether the first prompt that waits has a place and room."""
+    j = engines.head_GM[group, model]
+    if j < 0 or engines.count_GM[group, model] >= rules.most_M[model]:
+        return False
+    return engines.tokens_GM[group, model] + requests.prompt_J[j] + requests.answer_J[j] <= rules.room_M[model]
 
 
 @part
@@ -128,10 +168,13 @@ def _prefilled(rules, requests, engines, group, judged):
     for b in range(engines.joining_G[group]):
         j = engines.joining_GB[group, b]
         requests.first_s_J[j] = end
-        requests.left_J[j] = requests.answer_J[j] - 1
-        if requests.left_J[j] == 0:
+        if requests.answer_J[j] == 1:
             total += _ended(rules, requests, engines, group, model, j, end, judged)
         else:
+            until = engines.steps_GM[group, model] + requests.answer_J[j] - 1
+            requests.until_J[j] = until
+            if engines.count_GM[group, model] == 0 or until < engines.soonest_GM[group, model]:
+                engines.soonest_GM[group, model] = until
             engines.running_GMB[group, model, engines.count_GM[group, model]] = j
             engines.count_GM[group, model] += 1
             engines.context_GM[group, model] += requests.prompt_J[j] + 1
@@ -141,19 +184,25 @@ def _prefilled(rules, requests, engines, group, judged):
 
 @part
 def _decoded(rules, requests, engines, group, judged):
+    """All running requests get a token; they are looked at where one of them has its last."""
     end, model, total = engines.ends_s_G[group], engines.model_G[group], 0
-    b = 0
     engines.context_GM[group, model] += engines.count_GM[group, model]
+    engines.steps_GM[group, model] += 1
+    step = engines.steps_GM[group, model]
+    if step < engines.soonest_GM[group, model]:
+        return 0
+    b, soonest = 0, LATEST
     while b < engines.count_GM[group, model]:
         j = engines.running_GMB[group, model, b]
-        requests.left_J[j] -= 1
-        if requests.left_J[j] > 0:
+        if requests.until_J[j] > step:
+            soonest = min(soonest, requests.until_J[j])
             b += 1
             continue
         engines.count_GM[group, model] -= 1
         engines.running_GMB[group, model, b] = engines.running_GMB[group, model, engines.count_GM[group, model]]
         engines.context_GM[group, model] -= requests.prompt_J[j] + requests.answer_J[j]
         total += _ended(rules, requests, engines, group, model, j, end, judged)
+    engines.soonest_GM[group, model] = soonest
     return total
 
 
@@ -225,19 +274,28 @@ def _step_s(rules, requests, engines, group, model):
         tokens = 0
         for b in range(joining):
             tokens += requests.prompt_J[engines.joining_GB[group, b]]
-        high, share = _bracket(rules.prompt_T, float(tokens))
+        high, share = _bracket(rules.prompt_T, float(tokens), 1)
         low_s, high_s = rules.prefill_s_CMT[shape, model, high - 1], rules.prefill_s_CMT[shape, model, high]
         return low_s + share * (high_s - low_s)
-    count = engines.count_GM[group, model]
-    high, share = _bracket(rules.context_X, engines.context_GM[group, model] / count)
+    return _decode_s(rules, engines, group, model)
+
+
+@part
+def _decode_s(rules, engines, group, model):
+    shape, count = rules.shape_G[group], engines.count_GM[group, model]
+    context = engines.context_GM[group, model] / count
+    high, share = _bracket(rules.context_X, context, engines.high_GM[group, model])
+    engines.high_GM[group, model] = high
     low_s = rules.decode_s_CMBX[shape, model, count, high - 1]
     return low_s + share * (rules.decode_s_CMBX[shape, model, count, high] - low_s)
 
 
 @part
-def _bracket(axis, point):
-    """The place of the next value of an axis and how far towards it, from its last two beyond them."""
-    high = 1
+def _bracket(axis, point, near):
+    """The place of the next value of an axis, looked for from near it, and how far towards it, beyond them too."""
+    high = near
+    while high > 1 and axis[high - 1] >= point:
+        high -= 1
     while high < len(axis) - 1 and axis[high] < point:
         high += 1
     return high, (point - axis[high - 1]) / (axis[high] - axis[high - 1])
