@@ -35,7 +35,8 @@ from planner.kinds.place.reached import reached
 from planner.kinds.place.setting import PlaceSetting, read_setting
 from planner.load.problems import load_problem
 from planner.solvers.placement.group_bounds import bound_on_time
-from planner.solvers.placement.group_search import BEST_SHAPES, MIXED, fill, partitions, share_on_time, shares_on_time
+from planner.solvers.placement.group_fillings import BEST_SHAPES, MIXED, fill, partitions
+from planner.solvers.placement.group_search import share_on_time, shares_on_time
 from planner.solvers.placement.group_streams import Group
 from planner.solvers.placement.layer_problem import LayerProblem, Node
 from planner.solvers.placement.layers import max_flow, place_layers

@@ -11,7 +11,8 @@ import numpy as np
 
 from case_kinds import CaseAnswer
 from planner.solvers.placement.group_bounds import bound_on_time
-from planner.solvers.placement.group_search import Effort, fill, partitions, search, share_on_time
+from planner.solvers.placement.group_fillings import fill, partitions
+from planner.solvers.placement.group_search import Effort, search, share_on_time
 from planner.solvers.placement.group_streams import Group, Stream
 from planner.solvers.placement.shared_groups import GroupShape, SharedGroups
 

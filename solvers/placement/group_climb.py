@@ -23,13 +23,9 @@ class Climb:
     allowance: Allowance  # of the whole streams
     best: tuple[Group, ...]
     draws: random.Random
-    least: int = field(init=False)
+    least: int
     current: list[Group] = field(init=False)
     late: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.current = list(self.best)
-        self.least = self.late = lost(self.problem, self.best, self.streams, None, self.allowance)
 
     def run(self, requests: float) -> None:
         """Steps until so many requests were simulated, from hot to cold; goes on from the best."""

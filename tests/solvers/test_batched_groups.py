@@ -8,7 +8,8 @@ import pytest
 from turns_simulator import Run
 
 from planner.solvers.placement.batched_groups import Batches, choices, simulated
-from planner.solvers.placement.group_search import Effort, fill, search, share_on_time
+from planner.solvers.placement.group_fillings import fill
+from planner.solvers.placement.group_search import Effort, search, share_on_time
 from planner.solvers.placement.group_streams import Group, Stream
 from planner.solvers.placement.shared_groups import GroupShape, SharedGroups
 

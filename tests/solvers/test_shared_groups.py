@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from planner.errors import PlannerError
 from planner.solvers.placement.all_groups import placements
 from planner.solvers.placement.group_bounds import bound_on_time
+from planner.solvers.placement.group_fillings import fill, partitions
 from planner.solvers.placement.group_homes import homes
-from planner.solvers.placement.group_search import Effort, fill, partitions, search, share_on_time
+from planner.solvers.placement.group_search import Effort, search, share_on_time
 from planner.solvers.placement.group_streams import Allowance, Group, Stream
 from planner.solvers.placement.shared_groups import GroupShape, SharedGroups, late, lost, on_time
 from planner.solvers.result import Status

@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.errors import Conflict, Infeasible
+from planner.kinds.place.batch_sizes import Sized, filled, sizes_by_fillings
 from planner.kinds.place.bounds import can_be_kept, fewest_devices, most_on_time
 from planner.kinds.place.floor import places_of
 from planner.kinds.place.reached import Reached, reached
-from planner.kinds.place.setting import PlaceSetting
+from planner.kinds.place.setting import PlaceSetting, batch_sizes
 from planner.solvers.placement.floor import Devices
 from planner.solvers.placement.group_homes import homes
 from planner.solvers.placement.group_search import Effort, search
@@ -24,6 +25,7 @@ JUDGED_BATCHED, CLAIMED_BATCHED = range(54, 84), range(14, 54)
 engines batch, whose bursts weigh on all that run; the bound of those that do not is a program over all requests."""
 PASSES = 12_000_000  # requests of one pass that a search simulates
 TOKENS = 200_000_000  # that a search simulates where engines batch
+TRIED = 3  # numbers of sequences that are searched
 WIDER = (2, 4)  # times as many sequences of an engine, tried where those allowed are too few
 
 
@@ -109,39 +111,49 @@ def devices_of(problem: SharedGroups, groups: Sequence[Group]) -> int:
 
 
 def chosen(setting: PlaceSetting, devices: int, streams: Sequence[Stream]) -> Choice | None:
-    """The best groups on so many devices of the largest engines that keep all shares; the nearest where none do.
+    """The best groups on so many devices that keep all shares, with the sequences of an engine that suit them.
 
-    What engines of a number of sequences reach does not hang on how many they may take: where more are allowed, what
-    kept the shares before is at hand still. None where no groups hold all models.
+    Sizes whose fillings do alike are told apart on the streams that climbs are. Where none keep the shares, the
+    nearest; None where no groups hold all models.
     """
-    nearest = None
-    for own in setting.narrower():
-        choice = _searched(own, devices, streams)
-        if choice is not None and choice.kept:
-            return choice
-        if choice is not None and (nearest is None or choice.least_margin > nearest.least_margin):
-            nearest = choice
-    return nearest
+    searched = streams_of(setting, SEARCHED)
+    every = [
+        _searched(size, searched, streams) for size in sizes_by_fillings(setting, devices, searched, _has_room)[:TRIED]
+    ]
+    kept = [(share, choice) for share, choice in every if choice.kept]
+    if kept:
+        return max(kept, key=lambda pair: pair[0])[1]
+    return max((choice for _, choice in every), key=lambda choice: choice.least_margin, default=None)
 
 
-def _searched(setting: PlaceSetting, devices: int, streams: Sequence[Stream]) -> Choice | None:
-    """The best groups on so many devices; None where they do not hold all models."""
-    problem = setting.on(devices)
-    if problem is None:
-        return None
+def _searched(size: Sized, searched: Sequence[Stream], streams: Sequence[Stream]) -> tuple[float, Choice]:
+    """The best groups with engines of a size, behind their share of the judged streams."""
+    setting, problem = size.setting, size.problem
     effort = Effort(PASSES if problem.batches is None else _affordable(setting), setting.resolved.problem.seed)
-    solution = search(
+    result = search(
         problem,
         setting.load_M,
-        streams_of(setting, SEARCHED),
+        searched,
         judged_streams(setting),
         effort,
-        lambda groups: bool(placed(setting, groups)),
-    ).solution
-    if solution is None:
-        return None
+        lambda groups: _has_room(setting, groups),
+        size.filled,
+    )
+    assert result.solution is not None
+    assert result.objective is not None
+    return result.objective, _choice(size, result.solution, streams)
+
+
+def _choice(size: Sized, solution: Sequence[Group], streams: Sequence[Stream]) -> Choice:
+    """Groups in order on their devices, without those that are empty."""
+    setting, problem = size.setting, size.problem
     groups = tuple(sorted((group for group in solution if group.models), key=lambda group: _order(problem, group)))
     return Choice(setting, groups, placed(setting, groups), reached(problem, groups, streams))
+
+
+def _has_room(setting: PlaceSetting, groups: tuple[Group, ...]) -> bool:
+    """Whether the floor has room for groups."""
+    return bool(placed(setting, groups))
 
 
 def placed(setting: PlaceSetting, groups: Sequence[Group]) -> tuple[Devices, ...]:
@@ -195,18 +207,25 @@ def _no_room(setting: PlaceSetting) -> Infeasible:
 
 
 def _with_wider_batches(setting: PlaceSetting, nearest: Choice, streams: Sequence[Stream]) -> Iterator[Conflict]:
-    """The fewest sequences of an engine that keep all shares, of some more than it may have; else the best of them."""
+    """The fewest sequences of an engine that keep all shares, of some more than it may have; else the best of them.
+
+    Fillings are asked first, and climbs from those of the most sequences alone.
+    """
+    asked, searched = setting.asked_sequences, streams_of(setting, SEARCHED)
+    wider: list[Sized] = []
+    for times in WIDER if setting.options.batching and batch_sizes(asked)[0] == setting.options.max_batch else ():
+        own = setting.with_batches(batch_sizes(times * asked)[0])
+        size = None if own is None else filled(own, own.groups.devices, searched, _has_room)
+        wider += [] if size is None else [size]
     best, told = nearest.least_margin, ""
-    for times in WIDER if setting.options.batching else ():
-        most = times * setting.options.max_batch
-        wider = setting.with_batches(most)
-        other = None if wider is None else _searched(wider, wider.groups.devices, streams)
-        if other is None:
+    for size in wider:
+        choice = _choice(size, size.filled.groups[0], streams)
+        if not choice.kept and size is wider[-1]:
+            choice = _searched(size, searched, streams)[1]
+        if choice.kept:
+            told = f"all are kept with {size.sequences}"
             break
-        if other.kept:
-            told = f"all are kept with {most}"
-            break
-        if other.least_margin > best:
-            best, told = other.least_margin, f"{other.reached.share:.2%} of all with {most}"
+        if choice.least_margin > best:
+            best, told = choice.least_margin, f"{choice.reached.share:.2%} of all with {size.sequences}"
     if told:
-        yield {"limit": f"options.max_batch = {setting.options.max_batch}", "nearest": told}
+        yield {"limit": f"options.max_batch = {asked}", "nearest": told}

@@ -221,7 +221,7 @@ def _batches(engines: Sequence[_Engine], degrees: Sequence[Degrees], options: Pl
     prompt_T = geometric_axis(max(float(options.chunk_tokens), longest))[1:]
     most = options.max_batch
     sequences = np.arange(1, most + 1, dtype=np.float64)
-    padded = np.array(pad_graph_batch(sequences, most), dtype=np.float64)
+    padded, of_graph = np.unique(np.array(pad_graph_batch(sequences, most), dtype=np.float64), return_inverse=True)
     decode = np.zeros((len(degrees), len(engines), most + 1, len(context_X)))
     prefill = np.zeros((len(degrees), len(engines), len(prompt_T)))
     known: dict[tuple[Architecture, float, Degrees], int] = {}
@@ -234,7 +234,7 @@ def _batches(engines: Sequence[_Engine], degrees: Sequence[Degrees], options: Pl
             continue
         known[key] = m
         count, context = (mesh.ravel() for mesh in np.meshgrid(padded, context_X, indexing="ij"))
-        decode[c, m, 1:] = engine.seconds(each, Work.decode(count, context)).reshape(most, -1)
+        decode[c, m, 1:] = engine.seconds(each, Work.decode(count, context)).reshape(len(padded), -1)[of_graph]
         prompts = np.maximum(prompt_T / engine.prompt_tokens, 1.0)
         prefill[c, m] = engine.seconds(each, Work.prefill(prompt_T, 0.0, prompts))
     limits = [_limits(engine) for engine in engines]

@@ -97,9 +97,9 @@ class PlaceSetting:
             return None
 
     @property
-    def batch_sizes(self) -> list[int]:
-        """Sequences that engines may take by the problem, the largest first."""
-        return batch_sizes(PlaceOptions.model_validate(self.resolved.problem.options).max_batch)
+    def asked_sequences(self) -> int:
+        """The most sequences of an engine by the problem, whatever their memory."""
+        return PlaceOptions.model_validate(self.resolved.problem.options).max_batch
 
     def narrower(self) -> "Iterator[PlaceSetting]":
         """This one, and the same with every smaller number of sequences that engines may take, the largest first."""

@@ -8,7 +8,7 @@ from planner.kinds.place.decision import Host, PlaceDecision, PlaceOptions
 from planner.kinds.place.envelope import place_envelope
 from planner.kinds.place.floor import broken_nodes
 from planner.kinds.place.prices import Degrees
-from planner.kinds.place.setting import PlaceSetting, widest_setting
+from planner.kinds.place.setting import PlaceSetting, batch_sizes, widest_setting
 from planner.plan.blocks import block_on
 from planner.plan.schema import (
     Axis,
@@ -116,7 +116,7 @@ def certificate(choice: Choice) -> Certificate:
         axes={
             "groups": [shape.name for shape in setting.groups.shapes],
             "models of a group": ["every set that has room"],
-            **({"max_batch": [*setting.batch_sizes]} if setting.options.batching else {}),
+            **({"max_batch": [*batch_sizes(setting.asked_sequences)]} if setting.options.batching else {}),
         },
         candidates=len(setting.groups.usable),
     )

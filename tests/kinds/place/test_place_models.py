@@ -25,7 +25,7 @@ from planner.plan.findings import FAILED
 from planner.plan.schema import Envelope
 from planner.problem.recorded import AtHand
 from planner.problem.resolve import Resolved
-from planner.solvers.placement.group_search import fill, partitions
+from planner.solvers.placement.group_fillings import fill, partitions
 from planner.solvers.placement.group_streams import Group, Stream
 
 FOUR = Path(__file__).parent.parent.parent.parent / "examples" / "place-four-models.yaml"

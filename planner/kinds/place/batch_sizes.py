@@ -1,0 +1,73 @@
+"""How many sequences engines take: sizes that a problem allows, told apart by what fillings of groups reach with each.
+
+What engines of a size reach does not hang on how many they may take, so that a larger limit takes no size away.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from planner.kinds.place.setting import PlaceSetting
+from planner.solvers.placement.group_fillings import Fillings, fillings
+from planner.solvers.placement.group_streams import Group, Stream
+from planner.solvers.placement.shared_groups import SharedGroups
+
+WORSE = 2.0  # times the late requests of the best size so far, with which a size is behind
+PATIENCE = 2  # sizes one after the other that are behind: smaller ones are not looked at
+NEAR = 1.25  # times the late requests of the best size, with which another is searched too
+
+Allowed = Callable[[PlaceSetting, tuple[Group, ...]], bool]
+"""Whether groups may be chosen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sized:
+    """A number of sequences, with the groups that searches start from; late requests count by their weights."""
+
+    setting: PlaceSetting
+    problem: SharedGroups
+    filled: Fillings
+
+    @property
+    def late(self) -> int:
+        """Of the best filling."""
+        return self.filled.late[0]
+
+    @property
+    def sequences(self) -> int:
+        return self.setting.options.max_batch
+
+
+def sizes_by_fillings(setting: PlaceSetting, devices: int, streams: Sequence[Stream], allowed: Allowed) -> list[Sized]:
+    """The sizes with which groups on so many devices do best: the best first, then others near it, the smallest first.
+
+    With too few sequences requests wait, with too many fewer models have room: sizes are tried from the largest down,
+    until some are clearly behind those before, or one has more requests late than its models may have where another
+    has not. Late requests beyond those weigh more than all others together. Empty where no groups hold all models.
+    """
+    sizes: list[Sized] = []
+    behind, count = 0, sum(stream.judged for stream in streams)
+    for own in setting.narrower():
+        size = filled(own, devices, streams, allowed)
+        if size is None:
+            continue
+        sizes.append(size)
+        least = min(each.late for each in sizes)
+        clearly = size.late > WORSE * least + 1 or (least > count and size.late > least + count)
+        behind = behind + 1 if clearly else 0
+        if behind == PATIENCE or size.late > count >= least:
+            break
+    best = min(sizes, key=lambda each: (each.late, each.sequences), default=None)
+    if best is None:
+        return []
+    near = [each for each in sizes if each.late <= NEAR * best.late and each is not best]
+    return [best, *sorted(near, key=lambda each: each.sequences)]
+
+
+def filled(setting: PlaceSetting, devices: int, streams: Sequence[Stream], allowed: Allowed) -> Sized | None:
+    """The size of a setting with its fillings; None where no groups on so many devices hold all models."""
+    problem = setting.on(devices)
+    if problem is None:
+        return None
+    starts = fillings(problem, setting.load_M, streams, partial(allowed, setting))
+    return Sized(setting, problem, starts) if starts.groups else None
