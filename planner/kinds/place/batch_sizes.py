@@ -39,7 +39,8 @@ class Sized:
 
 
 def sizes_by_fillings(setting: PlaceSetting, devices: int, streams: Sequence[Stream], allowed: Allowed) -> list[Sized]:
-    """The sizes with which groups on so many devices do best: the best first, then others near it, the smallest first.
+    """The sizes with which groups on so many devices do best: the best first, of equals the largest; then others near
+    it, the smallest first, which larger limits leave as they are.
 
     With too few sequences requests wait, with too many fewer models have room: sizes are tried from the largest down,
     until some are clearly behind those before, or one has more requests late than its models may have where another
@@ -57,7 +58,7 @@ def sizes_by_fillings(setting: PlaceSetting, devices: int, streams: Sequence[Str
         behind = behind + 1 if clearly else 0
         if behind == PATIENCE or size.late > count >= least:
             break
-    best = min(sizes, key=lambda each: (each.late, each.sequences), default=None)
+    best = min(sizes, key=lambda each: each.late, default=None)
     if best is None:
         return []
     near = [each for each in sizes if each.late <= NEAR * best.late and each is not best]

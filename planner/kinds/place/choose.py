@@ -26,6 +26,8 @@ engines batch, whose bursts weigh on all that run; the bound of those that do no
 PASSES = 12_000_000  # requests of one pass that a search simulates
 TOKENS = 200_000_000  # that a search simulates where engines batch
 TRIED = 3  # numbers of sequences that are searched
+BETTER = 1e-3  # share on time, by which another number must be better than the one whose filling is
+FAR = -0.5  # share on time of a model beside the one asked for, from which climbs are not tried
 WIDER = (2, 4)  # times as many sequences of an engine, tried where those allowed are too few
 
 
@@ -113,8 +115,9 @@ def devices_of(problem: SharedGroups, groups: Sequence[Group]) -> int:
 def chosen(setting: PlaceSetting, devices: int, streams: Sequence[Stream]) -> Choice | None:
     """The best groups on so many devices that keep all shares, with the sequences of an engine that suit them.
 
-    Sizes whose fillings do alike are told apart on the streams that climbs are. Where none keep the shares, the
-    nearest; None where no groups hold all models.
+    Of sizes whose fillings do alike another than the best is taken where its groups are clearly better on the streams
+    that climbs are told apart on. Where none keep the shares, the nearest, a filling where it is proven that none can;
+    None where no groups hold all models.
     """
     searched = streams_of(setting, SEARCHED)
     every = [
@@ -122,7 +125,8 @@ def chosen(setting: PlaceSetting, devices: int, streams: Sequence[Stream]) -> Ch
     ]
     kept = [(share, choice) for share, choice in every if choice.kept]
     if kept:
-        return max(kept, key=lambda pair: pair[0])[1]
+        best, first = max(kept, key=lambda pair: pair[0]), kept[0]
+        return best[1] if best[0] > first[0] + BETTER else first[1]
     return max((choice for _, choice in every), key=lambda choice: choice.least_margin, default=None)
 
 
@@ -209,7 +213,7 @@ def _no_room(setting: PlaceSetting) -> Infeasible:
 def _with_wider_batches(setting: PlaceSetting, nearest: Choice, streams: Sequence[Stream]) -> Iterator[Conflict]:
     """The fewest sequences of an engine that keep all shares, of some more than it may have; else the best of them.
 
-    Fillings are asked first, and climbs from those of the most sequences alone.
+    Fillings are asked first, and climbs from those of the most sequences alone, unless these are far from it.
     """
     asked, searched = setting.asked_sequences, streams_of(setting, SEARCHED)
     wider: list[Sized] = []
@@ -220,7 +224,7 @@ def _with_wider_batches(setting: PlaceSetting, nearest: Choice, streams: Sequenc
     best, told = nearest.least_margin, ""
     for size in wider:
         choice = _choice(size, size.filled.groups[0], streams)
-        if not choice.kept and size is wider[-1]:
+        if size is wider[-1] and FAR < choice.least_margin < 0.0:
             choice = _searched(size, searched, streams)[1]
         if choice.kept:
             told = f"all are kept with {size.sequences}"
