@@ -120,9 +120,11 @@ def chosen(setting: PlaceSetting, devices: int, streams: Sequence[Stream]) -> Ch
     None where no groups hold all models.
     """
     searched = streams_of(setting, SEARCHED)
-    every = [
-        _searched(size, searched, streams) for size in sizes_by_fillings(setting, devices, searched, _has_room)[:TRIED]
-    ]
+    sizes = sizes_by_fillings(setting, devices, searched, _has_room)[:TRIED]
+    judged = sum(stream.judged for stream in searched)
+    if sizes and sizes[0].late > judged and not can_be_kept(setting, streams):
+        return _choice(sizes[0], sizes[0].filled.groups[0], streams)
+    every = [_searched(size, searched, streams) for size in sizes]
     kept = [(share, choice) for share, choice in every if choice.kept]
     if kept:
         best, first = max(kept, key=lambda pair: pair[0]), kept[0]
