@@ -2,7 +2,8 @@
 
 - `verl` (0.9, verl/trainer/config): Megatron and vLLM, SGLang or TensorRT-LLM; reward models are engines, beside the
   actor or on GPUs of their own, teachers on GPUs of their own alone.
-- `nemo-rl` (0.6, examples/configs/grpo_math_1B.yaml): Megatron and vLLM, which drafts; no critic.
+- `nemo-rl` (0.6, examples/configs/grpo_math_1B.yaml): Megatron, whose gradients stay in bf16 (`grad_reduce_in_fp32:
+  false`), and vLLM, which drafts; no critic.
 - `openrlhf` (0.11, openrlhf/cli/train_ppo_ray.py): DeepSpeed without pipelines and experts on several ranks, and vLLM.
 - `slime` (slime/utils/arguments.py): Megatron-LM and SGLang, at most one rollout ahead; generates more than is trained
   on.
@@ -38,6 +39,7 @@ class RlLauncher:
     moves_scorers: bool = True  # to the host between their turns, where training has GPUs of its own
     cut_apart: tuple[str, ...] = ()  # models beside the actor that may be cut otherwise than it is
     one_flag: bool = False  # for what actor and critic compute again, and for the ends of their pipelines
+    gradient_bytes: float = 4.0  # each, kept and on its way between ranks
     whole_prompts: bool = False  # minibatches count prompts
     over_samples: bool = False
     drafts: bool = False
@@ -73,6 +75,7 @@ RL_LAUNCHERS: dict[str, RlLauncher] = {
             batches=False,
             host_sleepers=("vllm",),
             synchrony=("synchronous", "asynchronous"),
+            gradient_bytes=2.0,
             drafts=True,
         ),
         RlLauncher(

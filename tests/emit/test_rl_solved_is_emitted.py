@@ -76,6 +76,15 @@ def test_engines_sleep_as_the_launcher_has_them_sleep() -> None:
         solve(_problem("nemo-rl", {"engine_sleep": ["drop"]}))
 
 
+def test_gradients_are_as_wide_as_the_launcher_keeps_them() -> None:
+    asked = {"arrangements": ["colocated"], "training_tp": [2], "training_pp": [1], "training_cp": [1]}
+    held = []
+    for name in ("nemo-rl", "verl"):
+        roles = RlDecision.model_validate(solve(_problem(name, asked)).decision).roles
+        held += [role.memory.gradients_bytes for role in roles if role.function == "actor" and role.memory]
+    assert 2 * held[0] == pytest.approx(held[1])
+
+
 def test_an_engine_that_trains_generates_nothing() -> None:
     with pytest.raises(PlannerError, match="megatron-lm trains"):
         solve({**_problem("verl", {}), "engine": {"name": "megatron-lm"}})

@@ -8,6 +8,7 @@ import numpy as np
 from planner.costs.training.config import MEGATRON, TrainingConfig, machine_of
 from planner.hardware.cluster import Pool
 from planner.kinds.rl.curves.generation import splits
+from planner.kinds.rl.refusals.launcher import launcher_of
 from planner.kinds.rl.setting import RlSetting
 from planner.models.architecture import Architecture, MoeFfn
 from planner.rl.trajectories import SampleBatch
@@ -17,7 +18,8 @@ PIPELINES, CONTEXTS, EXPERTS = (1, 2, 4, 8, 16), (1, 2, 4), (1, 4, 8, 16, 32)
 LAUNCHED = replace(MEGATRON, forwarded_experts=False, fused_dispatch=True, reduce_bytes=4.0)
 """Megatron-Core as RL launchers start it: experts by plain all-to-all (the default of verl, NeMo-RL and AReaL, and of
 slime's scripts/models), permutations in one kernel, and gradients added up in fp32 without overlap (verl's
-verl/utils/megatron_utils.py, AReaL's areal/api/cli_args.py, Megatron-LM's flags in slime)."""
+verl/utils/megatron_utils.py, AReaL's areal/api/cli_args.py, Megatron-LM's flags in slime); a launcher that the problem
+names may keep them in bf16."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,9 @@ def configs(
 ) -> Iterator[tuple[TrainingConfig, int]]:
     """Configurations with one data-parallel rank, and how many ranks make a replica."""
     machine, options = machine_of(pool.node), setting.options
+    launcher = launcher_of(options)
+    width = LAUNCHED.gradient_bytes if launcher is None else launcher.gradient_bytes
+    framework = replace(LAUNCHED, gradient_bytes=width, reduce_bytes=width)
     node = max(pool.node.num_gpus, 1)
     experts = max((layer.ffn.num_experts for layer in arch.layers if isinstance(layer.ffn, MoeFfn)), default=1)
     typical = float(lengths.typical) if lengths.typical < lengths.longest else 0.0
@@ -55,7 +60,7 @@ def configs(
                     yield (
                         TrainingConfig(
                             arch, machine, lengths.longest, 1, 1, tp=tp, pp=pp, cp=cp, ep=ep,
-                            framework=LAUNCHED, overlap=frozenset(), document_tokens=typical,
+                            framework=framework, overlap=frozenset(), document_tokens=typical,
                             layers_of_stage=stages,
                         ),
                         inner,
