@@ -12,7 +12,7 @@ from typing import Any
 
 from planner.costs.training.config import RecomputeConfig
 from planner.documents.read import given_document
-from planner.kinds.train.evaluation.evaluate import Evaluation, PlanChoice, evaluate, fits, lay_out
+from planner.kinds.train.evaluation.evaluate import Evaluation, PlanChoice, evaluate, fits, layouts
 from planner.kinds.train.job import TrainJob, job_of, jobs_of
 from planner.kinds.train.space.space import ShardShape
 from planner.kinds.train.space.tables import CostTable, RecomputeMode, sharing_of
@@ -55,10 +55,7 @@ def every_plan(job: TrainJob) -> Iterator[Evaluation]:
     for candidate in every_candidate(job):
         for mode, whole in recomputations(candidate.table, candidate.pp * candidate.vpp):
             choice = replace(candidate, mode=mode, full_layers=whole)
-            counts = lay_out(choice)
-            evaluation = None if counts is None else evaluate(choice, counts)
-            if evaluation is not None and fits(evaluation):
-                yield evaluation
+            yield from filter(fits, (evaluate(choice, counts) for counts in layouts(choice)))
 
 
 def every_candidate(job: TrainJob) -> Iterator[PlanChoice]:

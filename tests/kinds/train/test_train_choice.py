@@ -255,9 +255,9 @@ def test_a_share_of_memory_that_is_stated_is_filled() -> None:
         assert plan.roles[0].memory.used_bytes > ROOMY_SHARE * plan.roles[0].memory.capacity_bytes
 
 
-def test_a_plan_with_room_that_beats_all_without_lowers_the_bound() -> None:
-    """Six ranks of three stages, of which two have a layer more: which two hangs on the memory, and the slowest rank
-    is the same. The certificate of what is then chosen holds by itself."""
+def test_layouts_that_ties_tell_apart_are_told_apart_by_price() -> None:
+    """Six ranks of three stages, of which two have a layer more: where memory leaves no choice among them, and where it
+    does, the plan is the same. The first of these layouts is 2 % slower."""
     search = {"tp": 1, "pp": 6, "vpp": 3, "dp": 16, "ep": 8, "cp": 1, "micro_batch": 1, "recompute": "none"}
     data = problem(
         "mistralai/Mixtral-8x7B-v0.1",
@@ -274,7 +274,7 @@ def test_a_plan_with_room_that_beats_all_without_lowers_the_bound() -> None:
     values = [plan.certificate.objective.value for plan in (roomy, fastest)]
     assert values[0] is not None
     assert values[1] is not None
-    assert values[0] < 0.99 * values[1]
+    assert values[0] == pytest.approx(values[1])
     assert roomy.certificate.bound == pytest.approx(values[0])
     findings = check_plan(roomy, TrainDecision.model_validate(roomy.decision), proof=True)
     assert [finding.what for finding in findings if not finding.ok] == []

@@ -4,8 +4,9 @@ Shape suffixes: S stage, R rank of the pipeline, K kind of layer, L layer.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 
@@ -295,15 +296,35 @@ def _host_of_layers(choice: PlanChoice) -> SecondMemory | None:
 
 
 def lay_out(choice: PlanChoice, load: LayoutProblem | None = None) -> Counts | None:
-    """Layers of every stage, `load` given where it is not that of the choice alone; None where they do not fit."""
+    """The first of `layouts`; None where there is none."""
+    return next(layouts(choice, load), None)
+
+
+def layouts(choice: PlanChoice, load: LayoutProblem | None = None) -> Iterator[Counts]:
+    """Layers of every stage, in every way in which the slowest rank is as fast as it can be and ranks that end at the
+    same time, and stages of a rank, are told apart by their places; none where layers do not fit.
+
+    `load` is given where it is not that of the choice alone.
+    """
     job, pipe = choice.table.job, choice.pipe
     if job.options.search.layers == "even":
-        return even_layers(job.arch.num_layers, pipe.num_stages)
+        even = even_layers(job.arch.num_layers, pipe.num_stages)
+        yield from () if even is None else (even,)
+        return
     load = load or layout_problem(choice)
     if len(job.kinds) > 1 and all(len(stages) == 1 for stages in pipe.units):
-        return cut_layers(load)
-    dealt = deal_layers(load, least_layers(pipe.units))
-    return None if dealt is None else spread_over_stages(dealt, pipe.units)
+        cut = cut_layers(load)
+        yield from () if cut is None else (cut,)
+        return
+    least, told = least_layers(pipe.units), set[Counts]()
+    for late, early in product((False, True), repeat=2):
+        dealt = deal_layers(load, least, late=late)
+        if dealt is None:
+            return
+        counts = spread_over_stages(dealt, pipe.units, early=early)
+        if counts not in told:
+            told.add(counts)
+            yield counts
 
 
 def even_layers(num_layers: int, num_stages: int) -> Counts | None:

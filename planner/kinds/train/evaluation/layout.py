@@ -68,8 +68,11 @@ def cut_layers(load: LayoutProblem, *, first_may_be_empty: bool = False) -> Coun
     return None if solution is None else solution.counts
 
 
-def deal_layers(load: LayoutProblem, least_R: Sequence[int]) -> Counts | None:
-    """Layers of each rank, all layers taken as their mean; None where they do not fit."""
+def deal_layers(load: LayoutProblem, least_R: Sequence[int], *, late: bool = False) -> Counts | None:
+    """Layers of each rank, all layers taken as their mean; None where they do not fit.
+
+    Of ranks that would end at the same time the first gets a layer, or the last where `late`.
+    """
     layers = len(load.in_flight_L)
     each_R, most_R = load.time_RL.mean(axis=1), _most_layers(load.state_L, load.in_flight_L, load.depth_R, load.room_R)
     if load.host is not None:
@@ -80,17 +83,19 @@ def deal_layers(load: LayoutProblem, least_R: Sequence[int]) -> Counts | None:
         return None
     if sum(counts) > layers or int(most_R.sum()) < layers:
         return None
+    sign = -1 if late else 1
     waiting = [
-        (load.more_time_R[rank] + each_R[rank] * (counts[rank] + 1), rank)
+        (load.more_time_R[rank] + each_R[rank] * (counts[rank] + 1), sign * rank)
         for rank in range(len(counts))
         if counts[rank] < most_R[rank]
     ]
     heapq.heapify(waiting)
     for _ in range(layers - sum(counts)):
-        loaded_s, rank = heapq.heappop(waiting)
+        loaded_s, signed = heapq.heappop(waiting)
+        rank = sign * signed
         counts[rank] += 1
         if counts[rank] < most_R[rank]:
-            heapq.heappush(waiting, (loaded_s + each_R[rank], rank))
+            heapq.heappush(waiting, (loaded_s + each_R[rank], signed))
     return tuple(counts)
 
 
@@ -101,13 +106,17 @@ def _most_layers(state_L: Floats, in_flight_L: Floats, depth_R: Floats, room_R: 
     return np.asarray(np.floor(np.minimum(most_R, len(state_L))).astype(np.int64))
 
 
-def spread_over_stages(counts_R: Counts, stages_of_rank: Sequence[Sequence[int]]) -> Counts:
-    """Layers of each stage from those of each rank; stages at the ends of the model get the smaller shares."""
+def spread_over_stages(counts_R: Counts, stages_of_rank: Sequence[Sequence[int]], *, early: bool = False) -> Counts:
+    """Layers of each stage from those of each rank; stages at the ends of the model get the smaller shares.
+
+    Of the others the last of a rank get the larger ones, or the first where `early`.
+    """
     num_stages = max(max(stages) for stages in stages_of_rank) + 1
     counts_S = [0] * num_stages
     for count, stages in zip(counts_R, stages_of_rank, strict=True):
         each, over = divmod(count, len(stages))
-        first = [stage for stage in reversed(stages) if stage not in (0, num_stages - 1)]
+        ordered = stages if early else tuple(reversed(stages))
+        first = [stage for stage in ordered if stage not in (0, num_stages - 1)]
         order = first + [stage for stage in stages if stage in (0, num_stages - 1)]
         for place, stage in enumerate(order):
             counts_S[stage] = each + (place < over)

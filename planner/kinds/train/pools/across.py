@@ -116,7 +116,7 @@ class StagesAcross(JobCandidate):
         first_s = exchanging_s(self.whole, speeds.floors[0], reduce_s, gather_s)
         return float(self.whole.pp * first_s / (ranks_P / ratio_P).sum())
 
-    def priced(self) -> Evaluation | None:
+    def priced(self, worthy: float = float("inf")) -> Evaluation | None:
         loads = self._loads()
         room_U = loads[0].room_R - room_of(self.whole) + self.room_U()
         counts = self._laid_out(loads, room_U, host_of([loads[pool].host for pool in self.pool_R]))
@@ -195,7 +195,7 @@ class ReplicasAcross(JobCandidate):
         assert shared.objective is not None, "what cannot be shared out is no candidate"
         return shared.objective + once_s(first, exchange_s, gather_s, update_s)
 
-    def priced(self) -> Evaluation | None:
+    def priced(self, worthy: float = float("inf")) -> Evaluation | None:
         """The best of the layouts that suit one of the pools."""
         loads = [layout_problem(part) for part in self.parts]
         room_U = self.room_U() + loads[0].room_R - room_of(self.parts[0])

@@ -10,8 +10,9 @@ from planner.kinds.train.evaluation.evaluate import (
     Evaluation,
     PlanChoice,
     evaluate,
-    lay_out,
+    fits,
     layout_problem,
+    layouts,
     room_of,
     with_fewest_moved,
 )
@@ -59,13 +60,16 @@ class OnePool(JobCandidate):
             least_s = floor_with_waits_s(self.whole, floor, least_s)
         return self.whole.with_samples_s(least_s)
 
-    def priced(self) -> Evaluation | None:
-        counts_S = lay_out(self.whole)
-        return None if counts_S is None else evaluate(with_fewest_moved(self.whole, counts_S), counts_S)
+    def priced(self, worthy: float = float("inf")) -> Evaluation | None:
+        ways = (evaluate(with_fewest_moved(self.whole, counts), counts) for counts in layouts(self.whole))
+        first = next(ways, None)
+        if first is None or (fits(first) and first.objective > worthy):
+            return first
+        return min((first, *ways), key=lambda priced: (not fits(priced), round(priced.step_s / first.step_s, 9)))
 
     def crowded(self, evaluation: Evaluation) -> bool:
         load = layout_problem(self.whole)
-        return lay_out(self.whole, load.without_limits()) != evaluation.counts_S
+        return evaluation.counts_S not in layouts(self.whole, load.without_limits())
 
 
 class OnePoolSearch(PlanSearch):

@@ -117,8 +117,11 @@ class JobCandidate(ABC):
         """Least seconds of a step under any layout, where at least this is computed again."""
 
     @abstractmethod
-    def priced(self) -> Evaluation | None:
-        """The job laid out and simulated; None where its layers do not fit."""
+    def priced(self, worthy: float = float("inf")) -> Evaluation | None:
+        """The job laid out and simulated; None where its layers do not fit.
+
+        Layouts that only ties tell apart are weighed where the first has an objective of `worthy` at most.
+        """
 
     def crowded(self, evaluation: Evaluation) -> bool:
         """Whether memory may keep layers of the job as evaluated from where they would be fastest."""
@@ -130,6 +133,9 @@ class JobCandidate(ABC):
             replace(part, mode=part.table.mode(mode.recompute), full_layers=full_layers) for part in self.parts
         )
         return replace(self, parts=parts)
+
+
+TIES_WITHIN = 1.03  # times the best objective: ties of good plans are worth less, and each takes a simulation
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +256,7 @@ class PlanSearch(BestFirst[Leaf]):
             self.least_evaluated = min(self.least_evaluated, leaf.least)  # another place may be as good as that
             self._keep(self.placed(leaf.unplaced))
             return
-        evaluation = candidate.priced() if leaf.place >= 0 else None
+        evaluation = candidate.priced(TIES_WITHIN * self.value) if leaf.place >= 0 else None
         if evaluation is not None and fits(evaluation):
             final = evaluation if not self.job.mean_of_lengths else by_length(evaluation)
             least = self.least_anywhere(final)

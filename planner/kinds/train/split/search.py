@@ -35,8 +35,8 @@ class ApartCandidate(OnePool):
         job = self.whole.table.job
         return job.options.global_batch * self.sides.work_s / (job.num_gpus - self.whole.num_gpus)
 
-    def priced(self) -> Evaluation | None:
-        alone = super().priced()
+    def priced(self, worthy: float = float("inf")) -> Evaluation | None:
+        alone = super().priced(worthy)
         return alone if alone is None or not fits(alone) else joined(alone, self.sides)
 
 
