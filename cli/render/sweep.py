@@ -46,6 +46,8 @@ def _points(table: "ResultTable") -> str:
 def _answer(row: Mapping[str, "TableCell"]) -> str:
     if row["status"] == "infeasible":
         return f"no plan: {row['conflict']}"
+    if row["status"] == "none-found":
+        return f"no plan found, none proven impossible: {row['conflict']}"
     return str(row["plan"] if row["status"] == "ok" else row["error"])
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from planner.sweep.axes import AxisCell, AxisValue, SweepAxis, SweepPoint
-from planner.sweep.journal import PointRecord
+from planner.sweep.journal import WITHOUT_PLAN, PointRecord
 from planner.sweep.runner import FinishedSweep
 
 NO_PLAN = "no plan"
@@ -93,7 +93,7 @@ class Decider:
 
 def _decide(options: Sequence[tuple[str, PointRecord]]) -> BestOption:
     """The best of the options in one condition; of equal ones the first."""
-    if any(record["status"] not in ("ok", "infeasible") for _, record in options):
+    if any(record["status"] not in ("ok", *WITHOUT_PLAN) for _, record in options):
         return BestOption(None, None)
     feasible = [(name, record) for name, record in options if record["status"] == "ok"]
     if not feasible:

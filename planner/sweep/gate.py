@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from planner.documents.tree import leaves
 from planner.errors import PlannerError
+from planner.sweep.journal import WITHOUT_PLAN
 from planner.sweep.results import ResultTable, TableCell
 from planner.sweep.rules import GateRule, require_judgeable, require_metric
 
@@ -186,10 +187,11 @@ def _constant(rules: Sequence[GateRule], verdicts: Sequence[PointVerdict]) -> It
 def _breaches(row: Row, before: Row | None, rules: Sequence[GateRule], *, compared: bool) -> tuple[Breach, ...]:
     if row["status"] == "error" or row["status"] == "stopped":
         return (Breach("solved", str(row["error"]), float("inf")),)
-    if row["status"] == "infeasible":
+    if row["status"] in WITHOUT_PLAN:
         lost = before is not None and before["status"] == "ok"
         unjudged = not compared and any(_applies(rule, row) for rule in rules)
-        why = f"no plan meets the limits any more: {row['conflict']}" if lost else f"no plan: {row['conflict']}"
+        none = "no plan" if row["status"] == "infeasible" else "no plan that is found"
+        why = f"{none} meets the limits any more: {row['conflict']}" if lost else f"{none}: {row['conflict']}"
         return (Breach("feasible", why, float("inf")),) if lost or unjudged else ()
     return tuple(breach for rule in rules if _applies(rule, row) and (breach := _broken(rule, row, before)) is not None)
 
@@ -222,7 +224,7 @@ def _notes(verdicts: Sequence[PointVerdict], baseline: ResultTable | None) -> li
     new = sum(verdict.before is None for verdict in verdicts)
     gone = len(baseline.rows) - (len(verdicts) - new)
     freed = sum(
-        verdict.before is not None and verdict.before["status"] == "infeasible" and verdict.row["status"] == "ok"
+        verdict.before is not None and verdict.before["status"] in WITHOUT_PLAN and verdict.row["status"] == "ok"
         for verdict in verdicts
     )
     notes = [f"{new:,} points are not in the baseline and were not compared"] if new else []

@@ -16,6 +16,9 @@ from planner.hardware.profiles.cache import default_cache_dir
 PointRecord = dict[str, Any]
 """What a solve gave: `status`, figures, label and digests; JSON."""
 
+WITHOUT_PLAN = ("infeasible", "none-found")
+"""Statuses of points that no plan meets the limits of, by a proof or as far as a search saw."""
+
 _CHECKSUM = 16  # hexadecimal digits
 
 
@@ -49,7 +52,7 @@ class Journal:
             self.damaged += bool(line.strip())
         elif entry["software"] != self._software:
             self.stale += 1
-        elif entry["record"].get("status") in ("ok", "infeasible"):
+        elif entry["record"].get("status") in ("ok", *WITHOUT_PLAN):
             self._places[entry["key"]] = (offset, len(line))
 
     def __contains__(self, key: str) -> bool:

@@ -37,7 +37,8 @@ def solve_task(job: SolveTask) -> PointRecord:
         return _solved(solve(job.resolved, job.limits, level="static"))
     except Infeasible as answer:
         conflict = [dict(limit) for limit in answer.conflict]
-        return {"status": "infeasible", "conflict": conflict, "proved": answer.proved}
+        status = "infeasible" if answer.proved else "none-found"
+        return {"status": status, "conflict": conflict, "proved": answer.proved}
     except Stopped as answer:
         if answer.reason == "interrupted":
             raise KeyboardInterrupt from None

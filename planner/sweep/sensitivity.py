@@ -7,6 +7,7 @@ from itertools import pairwise
 from planner.sweep.axes import SweepAxis, SweepPoint
 from planner.sweep.breakeven import neighbours
 from planner.sweep.decisions import BestOption, Condition, Decided, Decider, lines_along
+from planner.sweep.journal import WITHOUT_PLAN
 from planner.sweep.runner import FinishedSweep
 
 _DIGITS = 6  # of fitted figures
@@ -99,7 +100,7 @@ def _against_base(swept: FinishedSweep) -> dict[str, object]:
     judged = [
         record.get("plan") != base[point.scenario]
         for point, record in zip(swept.points, swept.records(), strict=True)
-        if record["status"] in ("ok", "infeasible")
+        if record["status"] in ("ok", *WITHOUT_PLAN)
     ]
     return {
         "base": dict(zip(swept.scenarios, base, strict=True)),

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from planner.errors import Infeasible
+from planner.load.problems import load_problem
+from planner.progress import Limits
 from planner.sweep import files, identity, ray_workers, workers
-from planner.sweep.point import SolveTask, plan_label
+from planner.sweep.point import SolveTask, plan_label, solve_task
 
 Sweep = Callable[..., Any]
 
@@ -273,3 +276,15 @@ def test_variables_that_no_sweep_reads_are_refused(
     done = sweep(AXES)
     assert done.code == 2
     assert done.err.startswith(f"error: {variable}: ")
+
+
+@pytest.mark.parametrize(("proved", "status"), [(True, "infeasible"), (False, "none-found")])
+def test_a_point_without_a_plan_is_infeasible_by_a_proof_alone(
+    proved: bool, status: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(*_: object, **__: object) -> None:
+        raise Infeasible([{"limit": "8 GPUs", "nearest": "9"}], proved=proved)
+
+    monkeypatch.setattr("planner.api.solve", none)
+    resolved = load_problem(Path(__file__).parents[2] / "examples" / "place-four-models.yaml")
+    assert solve_task(SolveTask("key", resolved, Limits()))["status"] == status
