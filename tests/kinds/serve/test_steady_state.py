@@ -362,6 +362,14 @@ def used(*roles: Role) -> list[RoleInUse]:
     return cast(list[RoleInUse], list(roles))
 
 
+@pytest.mark.parametrize(
+    ("load_per_s", "most"),
+    [((1.0, 1.0), 0), ((1.0 - 2**-53, 1.0), 0), ((1.0, 1.0 - 2**-53), 0), ((0.99, 1.0), 1), ((0.0, 1e-3, 1e-3), 1)],
+)
+def test_loads_alike_but_for_rounding_are_not_told_apart(load_per_s: tuple[float, ...], most: int) -> None:
+    assert RoleInUse("decode", cast(Any, None), 1, load_per_s).most_of == most
+
+
 def test_a_path_takes_the_slowest_decode_role_of_its_channel() -> None:
     roles = used(
         Role("prefill", 2.0, busy=0.5), Role("decode", 1.0, busy=0.5), Role("decode", 1.0, busy=0.5, tpot_s=0.03),

@@ -22,7 +22,7 @@ def step_evidence(setting: ServeSetting, item: RoleInUse) -> dict[str, StepEvide
     Seconds by operator and for the host, largest first, to six digits; of sides apart, those of one micro-batch.
     """
     pool_costs = setting.costs_of_pool[item.candidate.model, item.candidate.pool]
-    target = setting.targets[max(range(len(item.load_per_s)), key=lambda w: item.load_per_s[w])]
+    target = setting.targets[item.most_of]
     batches = _batches(setting, item)
     if item.candidate.ffn is not None:
         return _of_sides(item, item.candidate.ffn, pool_costs, target, batches)

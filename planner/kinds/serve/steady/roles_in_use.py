@@ -14,6 +14,7 @@ from planner.solvers.mix import MixSolution
 FUNCTIONS = ("colocated", "prefill", "decode", "attention")
 Side = tuple[str, PoolCosts, Shards]
 """Function, costs of the pool and degrees of the instances of a role."""
+ALIKE = 1.0 - 1e-6  # loads of a role this near to one another differ by what solvers round
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,12 @@ class RoleInUse:
             for load, rate in zip(self.load_per_s, self.candidate.rates_per_s, strict=True)
             if load > 0.0 and rate > 0.0
         )
+
+    @property
+    def most_of(self) -> int:
+        """The target that loads the role most; of loads alike but for rounding, the first."""
+        least = max(self.load_per_s) * ALIKE
+        return next(w for w, load in enumerate(self.load_per_s) if load >= least)
 
     def kv_bytes(self) -> float:
         """Cache on a device for the workload that needs most of those that it serves; of any, where it serves none."""
