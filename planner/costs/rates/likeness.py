@@ -107,5 +107,5 @@ class Likeness:
         return ErrorBelief(mean, self.held * np.sqrt(variance), freedom)
 
 
-TPOT = Likeness(0.0587, 0.116, 0.0558, 2.82, 3.78, freedom=2.31, held=0.860)
-TTFT = Likeness(0.267, 0.339, 0.236, 2.60, 5.77, freedom=2.2, held=0.782)
+TPOT = Likeness(0.0577, 0.116, 0.0583, 2.77, 3.85, freedom=2.28, held=0.852)
+TTFT = Likeness(0.266, 0.338, 0.240, 2.58, 5.84, freedom=2.2, held=0.776)

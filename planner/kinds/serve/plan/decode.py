@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Literal
 
 from planner.costs.rates.profiled import Profiled
+from planner.costs.rates.roofline import ALONE
 from planner.engines.formats import stored_only, weight_formats
 from planner.engines.release import judged_by
 from planner.kinds.serve.options import AttentionFfn, Drafting, FrontierPoint, ServeDecision, SpareRoom
@@ -59,6 +60,10 @@ CLIENTS_LEAST = (
 SIDES_APART = (
     "attention and feed-forward apart: micro-batches of a replica are equally large and layers alike, and activations"
     " move while devices compute"
+)
+EVEN_RANKS = (
+    f"more than {ALONE} ranks share experts and are priced as evenly loaded: place redundant experts by"
+    " `planner experts` where the engine does not balance them itself"
 )
 SPARE = (
     "with instances down: what is left of a role shares its load out anew, of each role and all roles at once; requests"
@@ -160,7 +165,7 @@ def _assumptions(setting: ServeSetting, outcome: Outcome) -> Iterator[str]:
 
 
 def _engine_notes(setting: ServeSetting, used: Sequence[RoleInUse]) -> Iterator[str]:
-    """Rules of another release than the plan's, and weights that a GPU only stores."""
+    """Rules of another release than the plan's, weights that a GPU only stores, and experts over more than a board."""
     other = judged_by(setting.release, setting.resolved.problem.engine.version)
     if other is not None:
         yield other
@@ -175,6 +180,9 @@ def _engine_notes(setting: ServeSetting, used: Sequence[RoleInUse]) -> Iterator[
             if stored is not None:
                 name = setting.release.name
                 yield f"{gpu.display_name} has no units for {precision}: {name} runs {stored.format.below}"
+    sides = [side.shape for item in used for side in (item.candidate, item.candidate.ffn) if side is not None]
+    if any(shape.ep > ALONE for shape in sides):
+        yield EVEN_RANKS
 
 
 def _decision(
