@@ -78,7 +78,7 @@ def test_experts_in_blocks_and_narrow_shards_have_rates_of_their_own(ideal: Roof
 
 
 def test_ranks_that_share_experts_wait_for_the_one_with_most_rows(ideal: Roofline) -> None:
-    """Of 64 experts of variance 1/2 in popularity, eight on a rank; tiles grow by what tokens fill; 16 are kept even."""
+    """Of 64 experts of variance 1/2 in popularity, eight on a rank; tiles grow by what tokens fill; 16 stay even."""
     unit, uneven = np.ones(1), Efficiencies(routing_concentration=2.0)
     gpu = replace(ideal.accelerator, memory_bandwidth_bytes_per_s=1e15)
 
