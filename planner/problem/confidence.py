@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from planner.problem.resolve import Resolved
 from planner.problem.schema import WorkloadSpec
@@ -14,9 +15,16 @@ def at_confidence(resolved: Resolved, confidence: float) -> Resolved:
     return _with(resolved, {each.name: _at(each, confidence) for each in resolved.problem.workloads})
 
 
-def as_they_stand(resolved: Resolved) -> Resolved:
-    """The problem with its limits at no confidence."""
-    return _with(resolved, {each.name: _stating(each, None) for each in resolved.problem.workloads})
+def as_written(inputs: Mapping[str, Any], certificate: Mapping[str, Any]) -> dict[str, Any]:
+    """The problem of a plan as its user wrote it: without the confidence that the certificate says was chosen.
+
+    A workload that states just what was chosen for others counts as one of them: plans do not tell these apart. Parts
+    of another form than that of plans are left as they are, for their schema to refuse.
+    """
+    chosen, workloads = certificate.get("expected") or certificate.get("by_default"), inputs.get("workloads")
+    if not isinstance(chosen, Mapping) or not isinstance(workloads, list):
+        return dict(inputs)
+    return {**inputs, "workloads": [_unsaid(each, chosen.get("confidence")) for each in workloads]}
 
 
 def _with(resolved: Resolved, workloads: Mapping[str, WorkloadSpec]) -> Resolved:
@@ -30,9 +38,13 @@ def _with(resolved: Resolved, workloads: Mapping[str, WorkloadSpec]) -> Resolved
 
 def _at(workload: WorkloadSpec, confidence: float) -> WorkloadSpec:
     slo = workload.slo
-    states = slo.confidence is not None or not any(True for _ in slo.limits())
-    return workload if states else _stating(workload, confidence)
+    if slo.confidence is not None or not any(True for _ in slo.limits()):
+        return workload
+    return workload.model_copy(update={"slo": slo.model_copy(update={"confidence": confidence})})
 
 
-def _stating(workload: WorkloadSpec, confidence: float | None) -> WorkloadSpec:
-    return workload.model_copy(update={"slo": workload.slo.model_copy(update={"confidence": confidence})})
+def _unsaid(workload: Any, confidence: object) -> Any:  # noqa: ANN401 - parsed JSON
+    slo = workload.get("slo") if isinstance(workload, Mapping) else None
+    if not isinstance(slo, Mapping) or slo.get("confidence") != confidence:
+        return workload
+    return {**workload, "slo": {name: value for name, value in slo.items() if name != "confidence"}}

@@ -14,7 +14,8 @@ from planner.explain.stated import by_default_text
 from planner.kinds.serve.by_default import CONFIDENCES, DEFAULT_CONFIDENCE
 from planner.kinds.serve.options import ServeDecision
 from planner.plan.schema import ByDefault, Envelope
-from planner.problem.confidence import BY_ESTIMATE
+from planner.problem.confidence import BY_ESTIMATE, as_written
+from planner.problem.resolve import normalised
 from planner.progress import Limits
 
 UNSAID = {"objective.expected": None}
@@ -119,3 +120,16 @@ def test_another_confidence_than_that_of_the_limits_is_seen() -> None:
     altered = plan.certificate.model_copy(update={"by_default": ByDefault(confidence=CONFIDENCES[-1])})
     rules = [finding.rule for finding in broken_rules(plan.model_copy(update={"certificate": altered}))]
     assert "certificate.by_default" in rules
+
+
+@pytest.mark.parametrize("tpot_ms", TPOT_MS[1:])
+def test_the_problem_as_its_user_wrote_it_is_had_from_a_plan_with_any_confidence(tpot_ms: float) -> None:
+    edits = {"workloads.0.slo": {"ttft": "2s", "tpot": f"{tpot_ms}ms"}} | UNSAID
+    plan = solve(small(edits))
+    wrote = as_written(plan.inputs, plan.certificate.model_dump(mode="json"))
+    assert wrote | {"options": {}} == normalised(small(edits)) | {"options": {}}  # of which the level is the test's
+
+
+def test_a_confidence_that_the_user_stated_stays_in_the_problem() -> None:
+    plan = solve(small(LOOSE | UNSAID | {"workloads.0.slo.confidence": DEFAULT_CONFIDENCE}))
+    assert as_written(plan.inputs, plan.certificate.model_dump(mode="json")) == plan.inputs
