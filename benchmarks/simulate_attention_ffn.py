@@ -2,16 +2,16 @@
 
 Cells and choices: ../shared/data/serving/step3_cost_cases.csv. Throughputs: those of the paper's table 8 that are
 Step-3's own, and DeepSeek-V3's from its profile of decoding (deepseek-ai/profile-data says how it ran). Each is
-predicted for the deployment that was measured, with five sets of costs:
+predicted for the deployment that was measured, with four sets of costs:
 
-- the calibration that planner ships (engines as people run them), and the same with experts equally loaded;
+- the calibration that planner ships (engines as people run them);
 - kernels as their authors measured them at the shapes of decoding, on H800: products by DeepGEMM's table, three numbers
   fitted to its rows; attention by the slopes of Step-3's table 9; 39 of 50 GB/s between nodes (DeepEP, EP128); what
   nobody publishes (norms, quantising, starts) by the shipped calibration; no host time;
 - kernels at the peaks that their READMEs name;
 - the ideal machine, the trivial answer.
 
-None of the throughputs has a part in any of the five. Latencies of attention layers (table 9) are predicted besides.
+None of the throughputs has a part in any of the four. Latencies of attention layers (table 9) are predicted besides.
 """
 
 import csv
@@ -273,11 +273,9 @@ def best_unit(pool_costs: PoolCosts, context: float) -> tuple[float, str]:
 def throughput() -> None:
     """Tokens a second and GPU: deployments that were measured, and what the search would choose."""
     shipped, ideal, none = load_calibration(), load_calibration("none").efficiencies, EngineOverheads()
-    even = replace(shipped.efficiencies, routing_concentration=np.inf)
     sources = {
         "shipped calibration": (shipped.efficiencies, shipped.engine("sglang")),
         "kernels as published, at shapes": (at_shapes(), none),
-        "shipped calibration, experts equally loaded": (even, shipped.engine("sglang")),
         "kernels as published, at peaks": (at_peaks(), none),
         "ideal machine (trivial)": (ideal, none),
     }
