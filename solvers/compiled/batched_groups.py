@@ -90,7 +90,7 @@ def lost(rules: Rules, requests: Requests, engines: Engines, judged: int, most: 
         total += _until(rules, requests, engines, group, now, judged)
         total += _until(rules, requests, engines, other, now, judged)
         if total > most:
-            return total
+            return most + 1
         if engines.flight_GM[other, model] < engines.flight_GM[group, model]:
             group = other
         _queued(requests, engines, group, model, j)
