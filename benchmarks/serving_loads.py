@@ -10,7 +10,6 @@ Beside what picks capture are the chance that they were taken to hold with, and 
 """
 
 import argparse
-import csv
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from itertools import pairwise
 import numpy as np
 from inputs import required
 from serving import Data
-from serving_picks import ALIKE, RULES, SHAPE, Decision, Predicted, left_out
+from serving_picks import ALIKE, RULES, SHAPE, Decision, Predicted, prepared
 
 from planner.arrays import Floats, Indices
 
@@ -86,12 +85,8 @@ def main() -> int:
     parser.add_argument("folder", type=required)
     parser.add_argument("--unfitted", action="store_true")
     given = parser.parse_args()
-    data = Data.read(given.folder, ("stated",))
-    told = left_out(data, unfitted=given.unfitted)
-    with (given.folder / "measured.csv").open(newline="") as file:
-        first = {row["id"] for row in csv.DictReader(file) if row["precision"]}
-    scored = [number for number, row in enumerate(data.rows) if row["id"] in first]
-    show("measured.csv", list(decisions(data, told, np.array(scored))))
+    data, told, scored = prepared(given.folder, unfitted=given.unfitted)
+    show("measured.csv", list(decisions(data, told, scored)))
     show("all open rows", list(decisions(data, told, np.arange(len(data.rows)))))
     return 0
 

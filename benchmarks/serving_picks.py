@@ -29,6 +29,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 from inputs import required
@@ -102,6 +103,15 @@ class Predicted:
     fold: Indices
     low: Floats  # logarithms of the bounds within groups over the estimates of TPOT
     high: Floats
+
+
+def prepared(folder: Path, *, unfitted: bool) -> tuple[Data, Predicted, Indices]:
+    """The rows of the tables, what is predicted of them, and which of them the data's score.py decides among."""
+    data = Data.read(folder, ("stated",))
+    with (folder / "measured.csv").open(newline="") as file:
+        decided = {row["id"] for row in csv.DictReader(file) if row["precision"]}
+    scored = np.array([number for number, row in enumerate(data.rows) if row["id"] in decided])
+    return data, left_out(data, unfitted=unfitted), scored
 
 
 def left_out(data: Data, *, unfitted: bool) -> Predicted:
@@ -287,15 +297,11 @@ def main() -> int:
     parser.add_argument("--unfitted", action="store_true")
     parser.add_argument("--lost", choices=DECISIONS)
     given = parser.parse_args()
-    data = Data.read(given.folder, ("stated",))
-    told = left_out(data, unfitted=given.unfitted)
-    with (given.folder / "measured.csv").open(newline="") as file:
-        first = {row["id"] for row in csv.DictReader(file) if row["precision"]}
-    scored = [number for number, row in enumerate(data.rows) if row["id"] in first]
-    show(data, told, "as score.py: measured.csv", np.array(scored))
+    data, told, scored = prepared(given.folder, unfitted=given.unfitted)
+    show(data, told, "as score.py: measured.csv", scored)
     show(data, told, "all open rows", np.arange(len(data.rows)))
     if given.lost:
-        lost(data, told, given.lost, np.array(scored))
+        lost(data, told, given.lost, scored)
     return 0
 
 

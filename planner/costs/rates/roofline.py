@@ -34,7 +34,7 @@ from planner.hardware.accelerator import Accelerator
 from planner.hardware.topology import Topology
 from planner.models.architecture import Architecture
 
-ALONE = 8
+UNEVEN_RANKS = 8
 """Most ranks that share experts as they are: those of one board. Deployments over more copy the busiest experts, and
 move them as loads change, so that ranks are even: DeepSeek's own (github.com/deepseek-ai/open-infra-index, day 6: 32
 redundant experts on 144 ranks), SGLang's (`--ep-num-redundant-experts 32 --enable-eplb`, lmsys.org, 2025-05-05),
@@ -134,11 +134,11 @@ def slowdown(op: Compute, known: Efficiencies, *, blackwell: bool) -> Floats | f
 def _fullest(op: Experts, concentration: float) -> Floats | float:
     """Rows of the fullest rank over the mean, of experts whose popularities spread as in `touched_share`.
 
-    1 beyond ALONE ranks, where deployments copy the busiest experts to keep ranks even.
+    1 beyond UNEVEN_RANKS ranks, where deployments copy the busiest experts to keep ranks even.
     """
     if op.top_k >= op.num_experts:
         return 1.0
-    return np.where(op.ep > ALONE, 1.0, fullest_rank(concentration**-0.5, op.num_experts, op.ep))
+    return np.where(op.ep > UNEVEN_RANKS, 1.0, fullest_rank(concentration**-0.5, op.num_experts, op.ep))
 
 
 @dataclass(frozen=True, slots=True)

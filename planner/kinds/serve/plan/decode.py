@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Literal
 
 from planner.costs.rates.profiled import Profiled
-from planner.costs.rates.roofline import ALONE
+from planner.costs.rates.roofline import UNEVEN_RANKS
 from planner.engines.formats import stored_only, weight_formats
 from planner.engines.release import judged_by
 from planner.kinds.serve.options import AttentionFfn, Drafting, FrontierPoint, ServeDecision, SpareRoom
@@ -62,7 +62,7 @@ SIDES_APART = (
     " move while devices compute"
 )
 EVEN_RANKS = (
-    f"more than {ALONE} ranks share experts and are priced as evenly loaded: place redundant experts by"
+    f"more than {UNEVEN_RANKS} ranks share experts and are priced as evenly loaded: place redundant experts by"
     " `planner experts` where the engine does not balance them itself"
 )
 SPARE = (
@@ -181,7 +181,7 @@ def _engine_notes(setting: ServeSetting, used: Sequence[RoleInUse]) -> Iterator[
                 name = setting.release.name
                 yield f"{gpu.display_name} has no units for {precision}: {name} runs {stored.format.below}"
     sides = [side.shape for item in used for side in (item.candidate, item.candidate.ffn) if side is not None]
-    if any(shape.ep > ALONE for shape in sides):
+    if any(shape.ep > UNEVEN_RANKS for shape in sides):
         yield EVEN_RANKS
 
 
