@@ -42,7 +42,7 @@ from planner.solvers.stochastic.capped_lognormal import (
     compound_capped_means,
     unit_quantiles,
 )
-from planner.solvers.stochastic.queueing import erlang_c
+from planner.solvers.stochastic.queueing import erlang_c, mean_wait_s
 from planner.solvers.stochastic.slotted_work import MOST_USED, work_left
 
 WAITS = 0.67  # of the wait for a step of one stage, in stages
@@ -83,9 +83,9 @@ class Engines:
         return rate_per_s * self.front_ranks * self.front_s
 
     def front_wait_s(self, rate_per_s: Floats, varied: "Variability") -> Floats:
-        """The mean wait for a front end (`solvers.stochastic.queueing.mean_wait_s` of one server)."""
+        """The mean wait for a front end, one server."""
         busy = np.minimum(self.front_busy(rate_per_s), FULLEST)
-        return busy / (1.0 - busy) * self.front_s * (varied.arrivals + varied.prompts) / 2.0
+        return mean_wait_s(busy, 1.0, self.front_s, cv2_arrival=varied.arrivals, cv2_service=varied.prompts)
 
     def own_s(self, length_cv2: float) -> Floats:
         """Time to first token of a prompt that is alone in its steps, between the sequences of the full batch."""
