@@ -439,17 +439,22 @@ def test_nemo_rl_and_slime_name_the_servers_that_score() -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "parts", "what"),
+    ("target", "parts", "what", "hint"),
     [
-        ("verl", ("reference",), "verl gives the reference no GPUs of its own"),
-        ("nemo-rl", ("teacher",), "NeMo-RL gives the teacher no GPUs"),
-        ("slime", ("reward", "teacher"), "slime asks one server"),
-        ("openrlhf", ("teacher",), "OpenRLHF gives the teacher no GPUs"),
+        ("verl", ("reference",), "verl gives the reference no GPUs of its own", "without `served` for the reference,"),
+        ("nemo-rl", ("teacher",), "NeMo-RL gives the teacher no GPUs", "without the teacher,"),
+        ("slime", ("reward", "teacher"), "slime asks one server", "the reward or the teacher"),
+        ("openrlhf", ("teacher",), "OpenRLHF gives the teacher no GPUs", "without the teacher,"),
+        ("areal", ("reward",), "AReaL gives the reward no GPUs", "without the reward,"),
     ],
 )
-def test_servers_that_a_framework_does_not_have_are_refused(target: str, parts: tuple[str, ...], what: str) -> None:
-    with pytest.raises(PlannerError, match=what):
+def test_servers_that_a_framework_does_not_have_are_refused(
+    target: str, parts: tuple[str, ...], what: str, hint: str
+) -> None:
+    """A part that the framework has beside the actor may score there; another is to be left out."""
+    with pytest.raises(PlannerError, match=what) as refused:
         emit(*scored_apart(*parts, engine="sglang" if target == "slime" else "vllm"), target)
+    assert hint in refused.value.hint
 
 
 @pytest.mark.parametrize(

@@ -143,21 +143,13 @@ def _scorer(job: RlJob, role: Role) -> dict[str, Any]:
 
 def _files(job: RlJob) -> dict[str, str]:
     raise_all(
-        *off_the_gpus(job, "AReaL"),
+        *off_the_gpus(job, _ABLE),
         *other_formats(job, _ABLE),
         *sleeps_otherwise(job, _ABLE),
-        *elsewhere(job, _ABLE, but="reward"),
+        *elsewhere(job, _ABLE),
         *takes_otherwise(job, _ABLE),
         critic_shares(job, "AReaL", does="trains actor and critic in turn, wherever the critic stands"),
         (job.engine == "trtllm", refuse("AReaL runs SGLang or vLLM", "roles", "plan with `engine: {name: sglang}`")),
-        (
-            job.role("reward") is not None,
-            refuse(
-                "AReaL's configuration has no reward model",
-                "roles",
-                "score by rule: leave `reward` out of the options",
-            ),
-        ),
     )
     slept = said_of_sleep(job, "AReaL") if job.engine == "vllm" else ()
     header = (*job.header, *said_of_calls(job, "AReaL"), *slept, *_said_of_reference(job), *_said_of_updates(job))

@@ -232,15 +232,15 @@ def rl_target(name: str, purpose: str, files: Callable[[RlJob], dict[str, str]])
     return EmitTarget(name, purpose, ("rl",), emit)
 
 
-def off_the_gpus(job: RlJob, framework: str) -> Iterator[tuple[bool, PlannerError]]:
+def off_the_gpus(job: RlJob, launcher: RlLauncher) -> Iterator[tuple[bool, PlannerError]]:
     """Refusals of roles that leave the devices between their turns, for a framework that keeps them there."""
     for role in job.decision.roles:
         yield (
             job.in_host_memory(role),
             refuse(
-                f"{framework} keeps `{role.name}` on the GPUs where training has its own",
+                f"{launcher.title} keeps `{role.name}` on the GPUs where training has its own",
                 f"roles.{role.name}.limits.{BETWEEN_TURNS}",
-                "plan with `arrangements: [colocated]`, or use the target `verl`",
+                f"solve with `launcher: {launcher.name}`, or use the target `verl`",
             ),
         )
 
@@ -320,19 +320,17 @@ _RUNS_SERVED = {"reference": "areal", "reward": "verl", "teacher": "verl"}
 """A target that gives each part engines of its own."""
 
 
-def elsewhere(job: RlJob, launcher: RlLauncher, *, but: str = "") -> Iterator[tuple[bool, PlannerError]]:
-    """Refusals of scoring models where a framework does not run them: with engines of their own, on training GPUs.
-
-    `but`: one that is refused by itself on training GPUs.
-    """
-    served, beside = launcher.served, (*launcher.beside, but)
+def elsewhere(job: RlJob, launcher: RlLauncher) -> Iterator[tuple[bool, PlannerError]]:
+    """Refusals of scoring models where a framework does not run them: with engines of their own, on training GPUs."""
+    served, beside = launcher.served, launcher.beside
     for part in ("reference", "reward", "teacher"):
+        without = f"`served` for the {part}" if part in beside else f"the {part}"
         yield (
             job.served(part) is not None and part not in served,
             refuse(
                 f"{launcher.title} gives the {part} no GPUs of its own",
                 f"roles.{part}",
-                f"solve without `served` for the {part}, or use the target `{_RUNS_SERVED[part]}`",
+                f"solve without {without}, or use the target `{_RUNS_SERVED[part]}`",
             ),
         )
         yield (
@@ -340,7 +338,7 @@ def elsewhere(job: RlJob, launcher: RlLauncher, *, but: str = "") -> Iterator[tu
             refuse(
                 f"{launcher.title} has no {part} on the training GPUs",
                 f"roles.{part}",
-                f"solve with `served: [{{part: {part}}}]`" if part in served else f"leave `{part}` out of the options",
+                f"solve with `served: [{{part: {part}}}]`" if part in served else f"solve without the {part}",
             ),
         )
 

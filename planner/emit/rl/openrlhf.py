@@ -107,7 +107,7 @@ def _not_trained(job: RlJob) -> Iterator[tuple[bool, PlannerError]]:
             + ("use the target `verl`" if shares else "with `critic_gpus: [actor]` for the target `verl`"),
         ),
     )
-    yield from off_the_gpus(job, "OpenRLHF")
+    yield from off_the_gpus(job, _ABLE)
     yield from other_formats(job, _ABLE)
     yield from sleeps_otherwise(job, _ABLE)
     yield from cut_otherwise(job, "OpenRLHF")

@@ -145,15 +145,11 @@ def _files(job: RlJob) -> dict[str, str]:
                 "use the target `areal`, `nemo-rl` or `verl`, or plan without `in_flight_updates`",
             ),
         ),
-        (
-            job.beside("reward") is not None,
-            refuse("slime starts no reward model", "roles", "solve with `served: [{part: reward}]`"),
-        ),
         *other_formats(job, _ABLE),
         *sleeps_otherwise(job, _ABLE),
         *cut_otherwise(job, "slime"),
         *trains_otherwise(job, "slime"),
-        *elsewhere(job, _ABLE, but="reward"),
+        *elsewhere(job, _ABLE),
         *takes_otherwise(job, _ABLE),
         critic_shares(job, "slime"),
         (

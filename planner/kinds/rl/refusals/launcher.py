@@ -115,7 +115,8 @@ def _scoring(launcher: RlLauncher, options: RlOptions) -> Iterator[Refusal]:
             continue
         index, spec = specs[part]
         path = ("options", "served", index)
-        yield not able[0], path, f"gives the {part} no GPUs of its own", f"leave `served` for the {part} out"
+        hint = f"leave `served` for the {part} out" + ("" if able[1] else f", and `{part}`")
+        yield not able[0], path, f"gives the {part} no GPUs of its own", hint
         either = spec.or_beside and not all(able)
         yield either, path, f"has no {part} on the training GPUs", "leave `or_beside` out"
         does = "whole batches" if launcher.batches else "samples as they are generated"
