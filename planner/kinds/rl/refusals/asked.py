@@ -5,38 +5,27 @@ from collections.abc import Iterator
 from planner.costs.training.config import computed_in
 from planner.engines.training import TRAINING_ENGINES
 from planner.kinds.rl.options import CRITIC_FREE, RlOptions
-from planner.kinds.rl.refusals.launcher import Refusal, unlaunched
+from planner.kinds.rl.refusals import Refusal
+from planner.kinds.rl.refusals.launcher import unlaunched
+from planner.kinds.rl.refusals.rollouts import of_rollouts
+from planner.kinds.rl.refusals.without_models import without_models
 from planner.models.architecture import MoeFfn
 from planner.problem.resolve import Resolved
 from planner.problem.schema import Problem, TraceLengths
 
-OF_MODELS = (
-    *("actor", "critic", "reference", "reward", "tools", "speculation", "length_error", "iterations", "max_running"),
-    *("fused_training", "fusion_thresholds", "late_thresholds", "late_change_s", "partial_rollouts", "recompute"),
-    *("teacher", "served", "reward_calls", "training_precision", "rollout_weights", "engine_sleep"),
-    *("host_bandwidth_bytes_per_s", "critic_gpus"),
-    *("useful_share", "max_output_tokens", "weight_sync_s", "training_cp", "training_ep", "simulated_rollouts"),
-    "launcher",
-)
-"""Options without effect where all is stated and no model named."""
 MOST_SAMPLES = 2**21  # of all iterations drawn; a solve of so many takes some 16 s
 
 
 def refusals(resolved: Resolved, options: RlOptions) -> Iterator[Refusal]:
     """Every rule with whether the problem breaks it, those first that others build on."""
-    yield from _bare(resolved, options)
+    yield from without_models(resolved, options)
     yield from _foreign(resolved)
     yield from unlaunched(resolved, options)
     yield from _lengths(resolved)
     yield from _samples(options)
     yield from _synchrony(options)
-    yield from _fusion(options)
     yield from _curves(options)
-    yield from _policies(options)
-    yield from _partial(options)
-    yield from _in_flight(options)
-    yield from _simulated(options)
-    yield from _useful(options)
+    yield from of_rollouts(options)
     yield from _horizon(resolved.problem, options)
     yield from _agents(options)
     yield from _served(options)
@@ -76,54 +65,6 @@ def _lengths(resolved: Resolved) -> Iterator[Refusal]:
         yield traced, ("workloads", 0, side), "RL plans do not read traces of lengths", hint
 
 
-def _bare(resolved: Resolved, options: RlOptions) -> Iterator[Refusal]:
-    """Without a model all is stated: lengths sample by sample, curves, and what handing over takes; else drawn."""
-    bare, costs, horizon = not resolved.problem.models, options.costs, options.horizon
-    periods = () if horizon is None else horizon.periods
-    recorded = all(period.records for period in periods) if periods else bool(options.records or options.agents)
-    yield bare and not recorded, ("models",), "no model is named, and lengths are not recorded", "add `models:`"
-    what = "no model is named, and what it takes to generate is not measured"
-    yield bare and not costs.generation, ("models",), what, "add `models:`, or curves: `options.costs.generation`"
-    what = "no model is named, and what it takes to train is not measured"
-    trains = not options.generation_only
-    yield bare and trains and not costs.training, ("models",), what, "add `models:`, or `options.costs.training`"
-    stated = {
-        "records": bool(options.records),
-        "agents": options.agents is not None,
-        "dispatch": options.dispatch is not None,
-        "generation_only": options.generation_only,
-        "equal_shares": not options.equal_shares,
-        "costs.weight_sync": bool(costs.weight_sync),
-        "costs.switch": costs.switch_s is not None,
-        "horizon.periods": any(period.records for period in periods),
-        "horizon.running": horizon is not None and horizon.running is not None,
-    }
-    for name, given in stated.items():
-        what = f"`{name}` goes with costs and lengths that are all stated, and models are named"
-        yield not bare and given, ("options", *name.split(".")), what, f"leave `{name}` out, or `models`"
-    for name in OF_MODELS:
-        what = f"`{name}` is of a model, and none is named"
-        wrong = bare and name in options.model_fields_set
-        yield wrong, ("options", name), what, f"leave `{name}` out, or add `models:`"
-    what = "`over_sampling` draws more samples, and they are recorded"
-    yield bare and options.over_sampling > 1, ("options", "over_sampling"), what, "leave it out"
-    alone = options.generation_only
-    what = "generation alone is planned, and training is measured"
-    yield alone and bool(costs.training), ("options", "costs", "training"), what, "leave it out"
-    what, apart = "generation alone has GPUs of its own", "disaggregated" in options.arrangements
-    yield alone and not apart, ("options", "arrangements"), what, "write `arrangements: [disaggregated]`"
-    in_turn = "synchronous" in (options.synchrony or ("synchronous",))
-    yield alone and not in_turn, ("options", "synchrony"), what, "write `synchrony: [synchronous]`"
-    what = "generation alone is planned, and a horizon changes training too"
-    yield options.generation_only and horizon is not None, ("options", "horizon"), what, "leave one of them out"
-    records = [row for period in periods for row in period.records] or list(options.records)
-    sizes = {len(row.output_tokens) for row in records}
-    sizes |= {len(batch.trajectories) for batch in options.agents.batches} if options.agents is not None else set()
-    what = f"{options.prompts * options.samples_per_prompt} samples are trained on, and records have {sorted(sizes)}"
-    short = bool(sizes) and min(sizes) != options.prompts * options.samples_per_prompt
-    yield bare and short, ("options", "prompts"), what, "write the samples of the smallest record"
-
-
 def _prices(resolved: Resolved) -> Iterator[Refusal]:
     """A goal in dollars without the price of every pool."""
     in_dollars = resolved.problem.objective.minimize != "iteration_time"
@@ -157,24 +98,6 @@ def _synchrony(options: RlOptions) -> Iterator[Refusal]:
     hint = "add `disaggregated` to `arrangements`, or `synchronous` to `synchrony`"
     wrong = in_turn and "synchronous" not in (options.synchrony or ("synchronous",))
     yield wrong, ("options", "arrangements"), "colocated roles take turns and cannot stream or run ahead", hint
-
-
-def _fusion(options: RlOptions) -> Iterator[Refusal]:
-    """Scoring is fused with generation where roles take turns, and every sample generated is trained on."""
-    fuses, fewer = bool(options.fusion_thresholds), options.over_sampling > 1
-    in_turn = bool({"colocated", "hybrid"} & set(options.arrangements))
-    what = "scoring is fused with generation on GPUs that take turns, and all arrangements are disaggregated"
-    hint = "add `colocated` to `arrangements`, or leave `fusion_thresholds` out"
-    yield fuses and not in_turn, ("options", "fusion_thresholds"), what, hint
-    what = "over-sampling drops the longest samples, and fusion moves them together"
-    yield fuses and fewer, ("options", "over_sampling"), what, "leave `over_sampling` or `fusion_thresholds` out"
-    what = f"`{options.algorithm}` trains no critic whose pipeline could be fused with the actor's"
-    critic_free = options.algorithm in CRITIC_FREE
-    hint = "leave `fused_training` out, or use `ppo`"
-    yield options.fused_training and critic_free, ("options", "fused_training"), what, hint
-    what = "over-sampling drops the samples that other replicas would go on with"
-    late = bool(options.late_thresholds)
-    yield late and fewer, ("options", "late_thresholds"), what, "leave `over_sampling` or `late_thresholds` out"
 
 
 def _curves(options: RlOptions) -> Iterator[Refusal]:
@@ -236,71 +159,6 @@ def _drafts(options: RlOptions) -> Iterator[Refusal]:
     measured = bool(options.costs.generation)
     what = "measured curves of generation hold what drafts are worth"
     yield measured, path, what, "leave `speculation`, or `costs.generation`, out"
-
-
-def _policies(options: RlOptions) -> Iterator[Refusal]:
-    """Samples that wait and move by policies, and are carried over or fused."""
-    tools = options.tools
-    chosen = tools is not None and (bool(tools.move_thresholds) or tools.priorities != ("fifo",))
-    what = "samples that wait and move by `tools` are neither carried over nor fused"
-    for key in ("partial_rollouts", "fusion_thresholds", "late_thresholds"):
-        hint = f"leave `{key}`, or `priorities` and `move_thresholds`, out"
-        yield chosen and bool(getattr(options, key)), ("options", key), what, hint
-
-
-def _partial(options: RlOptions) -> Iterator[Refusal]:
-    """Partial rollouts have something to carry over and where to, may be stale, and hand samples out in turn."""
-    rules = (
-        (options.over_sampling == 1, "over_sampling", "nothing is left to carry over", "`over_sampling: 1.25`"),
-        (options.iterations == 1, "iterations", "nothing is carried into the first", "`iterations: 2` or more"),
-        (options.max_staleness == 0, "max_staleness", "older weights begin some samples", "`max_staleness: 1` or more"),
-        (bool(options.tail_fractions), "tail_fractions", "what is carried over goes first", "no `tail_fractions`"),
-        (options.length_error is not None, "length_error", "what is carried over goes first", "no `length_error`"),
-    )
-    for broken, key, what, instead in rules:
-        wrong = options.partial_rollouts and broken
-        yield wrong, ("options", key), f"partial rollouts: {what}", f"write {instead}"
-
-
-def _in_flight(options: RlOptions) -> Iterator[Refusal]:
-    """Updates in flight are of generators that run ahead; samples go out prompt by prompt, and all are trained on."""
-    ahead = "asynchronous" in (options.synchrony or ("asynchronous",)) and "disaggregated" in options.arrangements
-    rules = (
-        (options.max_staleness == 0, "max_staleness", "nothing is under way when weights come", "`max_staleness: 1`"),
-        (not ahead, "synchrony", "nothing is under way when weights come", "`synchrony: [asynchronous]`"),
-        (options.partial_rollouts, "partial_rollouts", "nothing is left to carry over", "no `partial_rollouts`"),
-        (options.over_sampling > 1, "over_sampling", "every sample is trained on", "no `over_sampling`"),
-        (options.length_error is not None, "length_error", "prompts go out in turn", "no `length_error`"),
-        (options.dispatch == "longest_first", "dispatch", "prompts go out in turn", "`dispatch: fifo`"),
-        (options.tools is not None, "tools", "samples have one turn", "no `tools`"),
-    )
-    for broken, key, what, instead in rules:
-        wrong = options.in_flight_updates and broken
-        yield wrong, ("options", key), f"updates in flight: {what}", f"write {instead}"
-
-
-def _useful(options: RlOptions) -> Iterator[Refusal]:
-    """Prompts are dropped where more are generated, in iterations that begin anew."""
-    fewer = options.useful_share < 1.0
-    what = "prompts are dropped, and no more are generated than trained on"
-    more = f"write `over_sampling: {min(4.0, 1.2 / options.useful_share):.2f}`"
-    yield fewer and options.over_sampling == 1, ("options", "over_sampling"), what, more
-    what = "samples that are carried over are trained on one by one, not by useful prompts"
-    hint = "leave `partial_rollouts`, or `useful_share`, out"
-    yield fewer and options.partial_rollouts, ("options", "partial_rollouts"), what, hint
-
-
-def _simulated(options: RlOptions) -> Iterator[Refusal]:
-    """Engines are simulated with the samples of an iteration, on replicas that begin and end them."""
-    rules = {
-        "late_thresholds": "other replicas late in a rollout",
-        "fusion_thresholds": "scoring beside the last samples",
-        "horizon": "lengths that drift",
-    }
-    for key, what in rules.items():
-        wrong = options.simulated_rollouts and bool(getattr(options, key))
-        hint = f"leave `{key}`, or `simulated_rollouts`, out"
-        yield wrong, ("options", key), f"engines are not simulated with {what}", hint
 
 
 def _served(options: RlOptions) -> Iterator[Refusal]:

@@ -4,10 +4,8 @@ from collections.abc import Iterator
 
 from planner.engines.rl_launchers import RL_LAUNCHERS, RlLauncher
 from planner.kinds.rl.options import RlOptions
+from planner.kinds.rl.refusals import Refusal
 from planner.problem.resolve import Resolved
-
-Refusal = tuple[bool, tuple[str | int, ...], str, str]
-"""Whether it applies, the path of what is wrong in the problem, what is wrong, and what to do."""
 
 _CHANGES = {
     "tail_fractions": "equal replicas",
