@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -198,6 +199,13 @@ def test_the_target_that_a_refusal_of_adapters_names_takes_them(target: str) -> 
     program = emit(*case.build(), named)["train.py"]
     assert "dim=8" in program
     assert "pretrained_checkpoint = os.environ" in program
+
+
+@pytest.mark.parametrize("target", ["torchtitan", "deepspeed"])
+def test_all_that_keeps_adapters_from_a_launcher_names_one_other(target: str) -> None:
+    with pytest.raises(PlannerError) as refused:
+        emit(*_changed(UNEVEN, options={"task": "lora"}).build(), target)
+    assert set(re.findall(r"--target ([a-z-]+)", refused.value.hint)) == {"megatron-bridge"}
 
 
 def test_stages_that_recompute_differently_are_refused_by_launchers_with_one_setting() -> None:

@@ -51,6 +51,14 @@ def _require_deepspeed(job: LaunchJob) -> None:
     raise_all(*_beyond_layouts(job), *_beyond_states(job))
 
 
+def _instead(job: LaunchJob) -> str:
+    """One target for all that DeepSpeed's configuration does not say of a plan."""
+    if job.options.task == "lora":
+        return "`--target megatron-bridge`"
+    hybrid = job.zero_shards != job.data_ranks and job.decision.zero_stage > 1  # torchtitan has no ZeRO 1
+    return f"`--target {'torchtitan' if hybrid else 'megatron-lm'}`"
+
+
 def _beyond_layouts(job: LaunchJob) -> Iterator[tuple[bool, PlannerError]]:
     """Whether ranks are laid out as no configuration says it, and the refusal."""
     decision, shape = job.decision, job.shape
@@ -59,7 +67,7 @@ def _beyond_layouts(job: LaunchJob) -> Iterator[tuple[bool, PlannerError]]:
         refuse(
             f"pp {shape.pp}: DeepSpeed cuts pipelines in the program, not by configuration",
             "roles",
-            "plan with `search: {pp: 1}`, or use `--target megatron-lm`",
+            f"plan with `search: {{pp: 1}}`, or use {_instead(job)}",
         ),
     )
     yield (
@@ -67,7 +75,7 @@ def _beyond_layouts(job: LaunchJob) -> Iterator[tuple[bool, PlannerError]]:
         refuse(
             f"ep {shape.ep} x moe_tp {shape.moe_tp}: DeepSpeed lays experts in the program, not by configuration",
             "roles",
-            "plan with `search: {ep: 1, moe_tp: 1}`, or use `--target megatron-lm`",
+            f"plan with `search: {{ep: 1, moe_tp: 1}}`, or use {_instead(job)}",
         ),
     )
     yield (
@@ -89,7 +97,7 @@ def _beyond_states(job: LaunchJob) -> Iterator[tuple[bool, PlannerError]]:
     decision, shape, zero = job.decision, job.shape, job.decision.zero_stage
     yield (
         job.options.task == "lora",
-        refuse("DeepSpeed's configuration has no adapters", "roles", "use `--target megatron-bridge`"),
+        refuse("DeepSpeed's configuration has no adapters", "roles", f"use {_instead(job)}"),
     )
     yield (
         shape.tp > 1 and zero > TENSOR_PARALLEL_ZERO,
@@ -104,7 +112,7 @@ def _beyond_states(job: LaunchJob) -> Iterator[tuple[bool, PlannerError]]:
         refuse(
             f"states sharded over {job.zero_shards} of {job.data_ranks} ranks",
             "zero_shards",
-            "shard over all ranks, or use `--target torchtitan`",
+            f"shard over all ranks, or use {_instead(job)}",
         ),
     )
     yield (
