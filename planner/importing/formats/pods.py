@@ -1,4 +1,4 @@
-"""Objects of Kubernetes as the pods that they make: Deployments, LeaderWorkerSets, RayServices, Dynamo, KServe."""
+"""Objects of Kubernetes as the pods that they run: Deployments, LeaderWorkerSets, Dynamo, KServe, Ray, AIBrix."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -188,6 +188,7 @@ def gpus_of(spec: Mapping[str, Any]) -> int | None:
 
 
 def gpus_in(resources: Mapping[str, Any]) -> int | None:
+    """The GPUs among the limits, or the requests, of a container; None where they name none."""
     for key, value in resources.items():
         if (key == "gpu" or key.endswith("/gpu")) and str(value).isdigit():
             return int(value)
@@ -209,4 +210,5 @@ def _side(text: str) -> str | None:
 
 
 def times(count: int | None, factor: int) -> int | None:
+    """So many on each of `factor` nodes; None where it is not known how many."""
     return None if count is None else count * factor
