@@ -38,6 +38,9 @@ class RlLauncher:
     whole_experts: tuple[str, ...] = ()  # engines whose ranks are not told to share experts out
     moves_scorers: bool = True  # to the host between their turns, where training has GPUs of its own
     cut_apart: tuple[str, ...] = ()  # models beside the actor that may be cut otherwise than it is
+    all_or_none: bool = False  # roles share all GPUs, or critic and reward have their own, cut as the actor is
+    one_server: bool = False  # that scores beside the job
+    even_nodes: bool = False  # roles have nodes of one size
     one_flag: bool = False  # for what actor and critic compute again, and for the ends of their pipelines
     gradient_bytes: float = 4.0  # each, kept and on its way between ranks
     whole_prompts: bool = False  # minibatches count prompts
@@ -75,6 +78,7 @@ RL_LAUNCHERS: dict[str, RlLauncher] = {
             batches=False,
             host_sleepers=("vllm",),
             synchrony=("synchronous", "asynchronous"),
+            even_nodes=True,
             gradient_bytes=2.0,
             drafts=True,
         ),
@@ -95,6 +99,7 @@ RL_LAUNCHERS: dict[str, RlLauncher] = {
             spreads_experts=False,
             whole_experts=("vllm",),
             moves_scorers=False,
+            all_or_none=True,
             one_flag=True,
             max_running=256,  # `max_num_seqs` of vLLM's AsyncLLMEngine
         ),
@@ -110,6 +115,7 @@ RL_LAUNCHERS: dict[str, RlLauncher] = {
             synchrony=("synchronous", "asynchronous"),
             most_staleness=1,
             in_flight=False,
+            one_server=True,
             one_flag=True,
             over_samples=True,
         ),
@@ -151,7 +157,7 @@ def _defaults(launcher: RlLauncher, asked: dict[str, Any]) -> dict[str, Any]:
         one_way["synchrony"] = ["synchronous", *ahead]
     if not launcher.stages:
         one_way["training_pp"] = [1]
-    if not launcher.stages and (asked.get("algorithm") == "ppo" or asked.get("reward") or asked.get("served")):
+    if launcher.all_or_none and (asked.get("algorithm") == "ppo" or asked.get("reward") or asked.get("served")):
         own = asked["critic_gpus"] == ["own"] if "critic_gpus" in asked else bool(asked.get("served"))
         one_way["arrangements"] = ["disaggregated" if own else "colocated"]
     if not launcher.spreads_experts:

@@ -31,7 +31,7 @@ def unlaunched(resolved: Resolved, options: RlOptions) -> Iterator[Refusal]:
         *_values(launcher, options),
         *_rollouts(launcher, options),
         *_scoring(launcher, options),
-        *(_with_deepspeed(options) if not launcher.stages else ()),
+        *(_all_or_none(options) if launcher.all_or_none else ()),
     ):
         yield applies, path, f"{launcher.title} {what}", hint
 
@@ -49,7 +49,7 @@ def _engine(resolved: Resolved, launcher: RlLauncher, options: RlOptions) -> Ite
     yield not options.whole_nodes, ("options", "whole_nodes"), "starts roles on whole nodes", "leave it out"
     sizes = {pool.node.num_gpus for pool in resolved.pools}
     what = f"gives roles nodes of one size, and pools have nodes of {sorted(sizes)} GPUs"
-    yield launcher.name == "nemo-rl" and len(sizes) > 1, ("cluster", "pools"), what, "keep pools of one of them"
+    yield launcher.even_nodes and len(sizes) > 1, ("cluster", "pools"), what, "keep pools of one of them"
 
 
 def _values(launcher: RlLauncher, options: RlOptions) -> Iterator[Refusal]:
@@ -120,15 +120,15 @@ def _scoring(launcher: RlLauncher, options: RlOptions) -> Iterator[Refusal]:
         does = "whole batches" if launcher.batches else "samples as they are generated"
         hint = f"write `takes: {'batches' if launcher.batches else 'samples'}`, or leave it out"
         yield spec.whole != launcher.batches, path, f"sends the {part} {does}", hint
-    both = launcher.name == "slime" and {"reward", "teacher"} <= specs.keys()
+    both = launcher.one_server and {"reward", "teacher"} <= specs.keys()
     yield both, ("options", "served"), "asks one server beside the job", "serve the reward or the teacher, not both"
-    own = "own" in options.critic_gpus and launcher.name != "openrlhf"
+    own = "own" in options.critic_gpus and not launcher.all_or_none
     hint = "leave it out, or name `launcher: openrlhf`"
     yield own, ("options", "critic_gpus"), "trains the critic on the GPUs of the actor", hint
 
 
-def _with_deepspeed(options: RlOptions) -> Iterator[Refusal]:
-    """OpenRLHF: either all share the GPUs, or critic and reward have their own, cut as the actor is."""
+def _all_or_none(options: RlOptions) -> Iterator[Refusal]:
+    """Either all share the GPUs, or critic and reward have their own, cut as the actor is."""
     served = {spec.part: spec for spec in options.served}
     whose: dict[str, set[str]] = {
         part: {"own", "actor"} if spec.or_beside else {"own"} for part, spec in served.items()
