@@ -296,6 +296,11 @@ class SloSpec(Spec):
         "where absent 70%, or less where that has no plan or is not worth its price",
     )
 
+    @property
+    def has_time_limits(self) -> bool:
+        """Whether there is a limit on a time."""
+        return any(True for _ in self.limits())
+
     def limits(self) -> Iterator[tuple[str, str, float]]:
         """Every limit stated on a time (`ttft`, `tpot`, `itl`, `latency`, in this order), its statistic and seconds."""
         for name in ("ttft", "tpot", "itl", "latency"):

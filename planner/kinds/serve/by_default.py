@@ -35,37 +35,43 @@ def solved_by_default(resolved: Resolved, limits: Limits, solve: Solve) -> Envel
     searched: list[AtConfidence] = []
     for confidence in CONFIDENCES:
         limits.tell(f"keeping limits with {confidence:.0%}")
-        plan = _found(at_confidence(resolved, confidence), limits, solve)
+        plan = _plan_if_any(at_confidence(resolved, confidence), limits, solve)
         if plan is not None:
-            return _more_expected(resolved, limits, solve, _said(plan, confidence, searched))
+            return _more_expected(resolved, limits, solve, plan, confidence, searched)
         searched.append(AtConfidence(confidence=confidence))
-    return _said(solve(resolved, limits), BY_ESTIMATE, searched)
+    return _stating(solve(resolved, limits), BY_ESTIMATE, searched)
 
 
-def _more_expected(resolved: Resolved, limits: Limits, solve: Solve, sure: Envelope) -> Envelope:
-    """The plan that is `sure` of its limits, or the one by the estimate where more is expected of that.
+def _more_expected(
+    resolved: Resolved,
+    limits: Limits,
+    solve: Solve,
+    sure: Envelope,
+    confidence: float,
+    searched: Sequence[AtConfidence],
+) -> Envelope:
+    """The plan that is `sure` of its limits with a confidence, or that by the estimate where more is expected of it.
 
-    The latter is made where formulas promise so much.
+    The latter is made where formulas promise so much; others `searched` before have no plan.
     """
-    by_default = sure.certificate.by_default
-    assert by_default is not None
+    own = AtConfidence(confidence=confidence, objective=sure.certificate.objective.value)
     at_estimate = AtConfidence(confidence=BY_ESTIMATE, objective=_by_formulas(resolved, limits))
-    own = AtConfidence(confidence=by_default.confidence, objective=sure.certificate.objective.value)
+    if at_estimate.objective is None:
+        return _stating(sure, confidence, searched)
     if _expected(sure, at_estimate) > _expected(sure, own):
-        stated = _found(resolved, limits, solve)
-        if stated is not None:
-            at_estimate = at_estimate.model_copy(update={"objective": stated.certificate.objective.value})
-            if _expected(sure, at_estimate) > _expected(sure, own):
-                return _said(stated, BY_ESTIMATE, (*by_default.searched, own))
-    beside = (*by_default.searched, at_estimate) if at_estimate.objective is not None else by_default.searched
-    return _said(sure, by_default.confidence, beside)
+        plan = _plan_if_any(resolved, limits, solve)
+        objective = None if plan is None else plan.certificate.objective.value
+        at_estimate = AtConfidence(confidence=BY_ESTIMATE, objective=objective)
+        if plan is not None and _expected(sure, at_estimate) > _expected(sure, own):
+            return _stating(plan, BY_ESTIMATE, (*searched, own))
+    return _stating(sure, confidence, (*searched, at_estimate))
 
 
 def takes_default(resolved: Resolved) -> bool:
     """Whether limits on times are stated without a confidence, and it is known how far predictions of these err."""
     problem = resolved.problem
     slos = [workload.spec.slo for workload in resolved.workloads]
-    limited = any(slo.confidence is None and any(True for _ in slo.limits()) for slo in slos)
+    limited = any(slo.confidence is None and slo.has_time_limits for slo in slos)
     if problem.objective.expected is not None or not limited:
         return False
     by_layout = problem.options.get("judged_by") == "simulation" and has_own_runs(resolved)
@@ -84,7 +90,7 @@ def has_own_runs(resolved: Resolved) -> bool:
     return any(calibration.runs[group].seen for group in groups & calibration.runs.keys())
 
 
-def _found(resolved: Resolved, limits: Limits, solve: Solve) -> Envelope | None:
+def _plan_if_any(resolved: Resolved, limits: Limits, solve: Solve) -> Envelope | None:
     try:
         return solve(resolved, replace(limits, explain=False))
     except Infeasible:
@@ -108,6 +114,6 @@ def _expected(plan: Envelope, at: AtConfidence) -> float:
     return at.confidence * at.objective if maximising else -at.objective / at.confidence
 
 
-def _said(plan: Envelope, confidence: float, searched: Sequence[AtConfidence]) -> Envelope:
+def _stating(plan: Envelope, confidence: float, searched: Sequence[AtConfidence]) -> Envelope:
     by_default = ByDefault(confidence=confidence, searched=tuple(searched))
     return plan.model_copy(update={"certificate": plan.certificate.model_copy(update={"by_default": by_default})})

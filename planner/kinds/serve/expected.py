@@ -75,7 +75,7 @@ def counts_expected(resolved: Resolved) -> bool:
     if problem.objective.expected is not None:
         return problem.objective.expected
     slos = [workload.spec.slo for workload in resolved.workloads]
-    sure = any(slo.confidence is not None for slo in slos) or not any(True for slo in slos for _ in slo.limits())
+    sure = any(slo.confidence is not None for slo in slos) or not any(slo.has_time_limits for slo in slos)
     beside = problem.cache is not None or problem.options.get("judged_by") == "simulation"
     if sure or beside or problem.objective.maximize is None:
         return False
@@ -97,7 +97,7 @@ def _require_askable(resolved: Resolved) -> None:
                 where=resolved.where(("workloads", index, "slo", "confidence")),
                 hint="remove one of the two",
             )
-    if not any(True for workload in problem.workloads for _ in workload.slo.limits()):
+    if not any(workload.slo.has_time_limits for workload in problem.workloads):
         raise PlannerError(
             "no workload states a limit on a time, so that none may break",
             where=resolved.where(("objective", "expected")),

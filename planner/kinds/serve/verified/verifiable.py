@@ -22,7 +22,7 @@ def unverifiable(setting: ServeSetting) -> str | None:
     if setting.resolved.problem.objective.pareto is not None:
         return TRADE_OFF
     slos = (workload.spec.slo for workload in setting.resolved.workloads)
-    if not any(slo.attainment is not None or any(True for _ in slo.limits()) for slo in slos):
+    if not any(slo.attainment is not None or slo.has_time_limits for slo in slos):
         return UNLIMITED
     return None
 
