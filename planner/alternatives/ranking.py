@@ -10,7 +10,8 @@ from planner.alternatives.parts import distinctness
 from planner.api import solve
 from planner.documents.files import digest
 from planner.errors import Infeasible, PlannerError
-from planner.plan.schema import Envelope
+from planner.kinds.registry import checksummed
+from planner.plan.schema import ByDefault, Envelope
 from planner.problem.confidence import at_confidence
 from planner.problem.resolve import Resolved
 from planner.progress import Limits
@@ -45,9 +46,9 @@ def alternatives(resolved: Resolved, count: int, limits: Limits) -> Alternatives
     told_apart = distinctness(resolved.problem)
     whole = _ranked_by_value(resolved)
     best = solve(whole, limits, level="static")
-    chosen = best.certificate.expected or best.certificate.by_default
-    if chosen is not None:
-        whole = at_confidence(whole, chosen.confidence)
+    confidence = best.certificate.chosen_confidence
+    if confidence is not None:
+        whole = at_confidence(whole, confidence)
     solved: dict[str, Envelope | None] = {digest(whole.problem.options): best}
 
     def solve_without(without: frozenset[str]) -> tuple[float, frozenset[str], Envelope] | None:
@@ -57,8 +58,17 @@ def alternatives(resolved: Resolved, count: int, limits: Limits) -> Alternatives
         return min(rows, key=lambda row: (row[0], len(row[1])), default=None)
 
     ranked = best_distinct(solve_without, count)
-    plans, parts = (entry.solution for entry in ranked), (entry.parts for entry in ranked)
+    plans, parts = (_sure_as(best, entry.solution) for entry in ranked), (entry.parts for entry in ranked)
     return Alternatives(tuple(plans), told_apart.words, tuple(parts))
+
+
+def _sure_as(best: Envelope, plan: Envelope) -> Envelope:
+    """The plan, saying that the confidence of its limits was chosen by default where that of the best was."""
+    by_default = best.certificate.by_default
+    if plan is best or by_default is None:
+        return plan
+    chosen = {"by_default": ByDefault(confidence=by_default.confidence)}
+    return checksummed(plan.model_copy(update={"certificate": plan.certificate.model_copy(update=chosen)}))
 
 
 def _ranked_by_value(resolved: Resolved) -> Resolved:

@@ -39,8 +39,10 @@ class Plan:
 
     @property
     def problem(self) -> Mapping[str, Any]:
-        """The problem that it answers, defaults filled in."""
-        return self.envelope.inputs
+        """The problem that it answers, as its user wrote it, defaults filled in."""
+        from planner.problem.confidence import problem_as_written
+
+        return problem_as_written(self.envelope)
 
     @property
     def roles(self) -> "tuple[Role, ...]":

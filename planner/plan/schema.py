@@ -254,6 +254,12 @@ class Certificate(Proven):
     )
 
     @property
+    def chosen_confidence(self) -> float | None:
+        """With which limits are kept of which the problem does not say; None where nothing chose one."""
+        chosen = self.expected or self.by_default
+        return None if chosen is None else chosen.confidence
+
+    @property
     def within_text(self) -> str:
         """Such as `optimal among plans where runs were measured`; empty where no part was preferred."""
         if self.within is None:

@@ -39,6 +39,11 @@ def test_a_plan_is_read_as_it_is_saved(plan: planner.Plan, tmp_path: Path) -> No
     assert all(finding.ok for finding in again.check())
 
 
+def test_the_problem_of_a_plan_is_solved_as_its_file_is(plan: planner.Plan) -> None:
+    assert plan.certificate.chosen_confidence == 0.7
+    assert planner.solve(plan.problem, level="static").to_json() == plan.to_json()
+
+
 def test_numbers_of_numpy_make_the_same_plan(plan: planner.Plan) -> None:
     workload = {**PROBLEM["workloads"][0], "input_tokens": np.int64(1000), "output_tokens": np.float64(200.0)}
     pools = [{"gpu": "h200", "gpus": np.int32(2)}]

@@ -72,11 +72,10 @@ def _expected(expected: Expected) -> Finding:
 
 def _by_default(by_default: ByDefault, problem: Problem) -> Finding:
     """Limits are kept in the plan's problem with the confidence that it states, and as they stand by the estimate."""
-    asked = None if by_default.confidence == BY_ESTIMATE else by_default.confidence
-    confidences = [each.slo.confidence for each in problem.workloads if any(True for _ in each.slo.limits())]
+    confidences = {each.slo.confidence or BY_ESTIMATE for each in problem.workloads if each.slo.has_time_limits}
     what = f"limits are kept with a confidence of {by_default.confidence:g}, by default"
     hint = "solve again: the problem in the plan has its limits at other confidences"
-    return Finding("certificate.by_default", asked in confidences, what, "certificate.by_default", hint)
+    return Finding("certificate.by_default", by_default.confidence in confidences, what, "certificate.by_default", hint)
 
 
 def _mode(decision: ServeDecision) -> Finding:

@@ -7,15 +7,16 @@ from serve_problems import broken_rules, objective_of, small
 from static_level import solve
 
 from planner.alternatives.ranking import alternatives
+from planner.diff import diff_plans
 from planner.errors import Infeasible
 from planner.explain.chances import chances_of
 from planner.explain.explanation import explain_plan
 from planner.explain.stated import by_default_text
-from planner.kinds.serve.by_default import CONFIDENCES, DEFAULT_CONFIDENCE
+from planner.kinds.serve.by_default import CONFIDENCES, DEFAULT_CONFIDENCE, solved_by_default
 from planner.kinds.serve.options import ServeDecision
 from planner.plan.schema import ByDefault, Envelope
 from planner.problem.confidence import BY_ESTIMATE, as_written
-from planner.problem.resolve import normalised
+from planner.problem.resolve import Resolved, normalised
 from planner.progress import Limits
 
 UNSAID = {"objective.expected": None}
@@ -113,6 +114,9 @@ def test_alternatives_keep_their_limits_as_the_best_does() -> None:
     for other in others:
         assert f"for a confidence of {DEFAULT_CONFIDENCE:g}" in " ".join(other.assumptions)
         assert objective_of(other) <= objective_of(best) * (1 + 1e-9)
+        assert not broken_rules(other)
+        told = diff_plans(*((plan, ServeDecision.model_validate(plan.decision)) for plan in (best, other)))
+        assert not [change.path for change in told.inputs if change.path.startswith("workloads")]
 
 
 def test_another_confidence_than_that_of_the_limits_is_seen() -> None:
@@ -128,6 +132,29 @@ def test_the_problem_as_its_user_wrote_it_is_had_from_a_plan_with_any_confidence
     plan = solve(small(edits))
     wrote = as_written(plan.inputs, plan.certificate.model_dump(mode="json"))
     assert wrote | {"options": {}} == normalised(small(edits)) | {"options": {}}  # of which the level is the test's
+
+
+def test_a_problem_asks_again_for_what_is_expected_and_keeps_what_the_estimate_did_not_choose() -> None:
+    inputs = {"objective": {"maximize": "goodput_per_gpu"}, "workloads": [{"slo": {"tpot": 0.01, "confidence": 0.5}}]}
+    wrote = as_written(inputs, {"expected": {"confidence": 0.5}})
+    asked = {"maximize": "goodput_per_gpu", "expected": True}
+    assert wrote == {"objective": asked, "workloads": [{"slo": {"tpot": 0.01}}]}
+    assert as_written(inputs, {"by_default": {"confidence": 0.5}}) == inputs
+
+
+def test_where_formulas_promised_a_plan_and_there_is_none_the_record_says_so() -> None:
+    edits = {"workloads.0.slo": {"ttft": "2s", "tpot": f"{TPOT_MS[3]}ms"}} | UNSAID
+    assert _chosen(solve(small(edits))).confidence == BY_ESTIMATE
+
+    def solve_sure(resolved: Resolved, limits: Limits) -> Envelope:
+        if resolved.problem.workloads[0].slo.confidence is None:
+            raise Infeasible([], proved=False)
+        return solve(resolved, limits)
+
+    plan = solved_by_default(small(edits), Limits(), solve_sure)
+    assert _chosen(plan).confidence == DEFAULT_CONFIDENCE
+    assert [(each.confidence, each.objective) for each in _chosen(plan).searched] == [(BY_ESTIMATE, None)]
+    assert "no plan was found with 50%" in by_default_text(plan.certificate)
 
 
 def test_a_confidence_that_the_user_stated_stays_in_the_problem() -> None:
