@@ -1,6 +1,7 @@
 """Of plans that predictions do not tell apart, the one whose like was measured."""
 
 import json
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,10 @@ from planner.check import check_plan
 from planner.diff import diff_plans
 from planner.documents.read import given_document
 from planner.explain.stated import next_best_facts
-from planner.kinds.train.choice import allowed_value, far_of, measured_jobs, share_filled
+from planner.kinds.train.choice import allowed_value, far_of, measured_jobs, preferred, share_filled
 from planner.kinds.train.decision import TrainDecision
 from planner.kinds.train.figures import ROOM_COSTS, ROOMY_SHARE
+from planner.kinds.train.search.search import Inside
 from planner.kinds.train.solve import best_plan
 from planner.load.problems import resolve_document
 from planner.plan.schema import Envelope
@@ -253,6 +255,18 @@ def test_a_share_of_memory_that_is_stated_is_filled() -> None:
         assert plan.certificate.status == "optimal"
         assert plan.roles[0].memory is not None
         assert plan.roles[0].memory.used_bytes > ROOMY_SHARE * plan.roles[0].memory.capacity_bytes
+
+
+@pytest.mark.parametrize(("value", "bound"), [(1.01, 1.0), (0.99, 0.98)])
+def test_a_part_of_the_space_with_a_plan_below_the_bound_of_all_lowers_it(value: float, bound: float) -> None:
+    """As the least memory may do: its layouts are as fast by the slowest rank, and others in the pipeline."""
+    (job,) = jobs(plain(*CROWDED))
+    fastest = best_plan((job,), Limits())
+    assert fastest.value == fastest.bound
+    part = replace(fastest, value=value * fastest.value, bound=0.98 * fastest.bound)
+    chosen = preferred(fastest, [Inside((job,), part)], 2.0 * fastest.value)
+    assert (chosen.value, chosen.bound) == (part.value, pytest.approx(bound * fastest.bound))
+    assert chosen.passed == (fastest.best,)
 
 
 def test_layouts_that_ties_tell_apart_are_told_apart_by_price() -> None:
