@@ -316,9 +316,11 @@ def test_roles_of_two_pools_lie_on_no_node_together() -> None:
     ("target", "changes", "what"),
     [
         ("slime", {}, "slime runs SGLang"),
-        ("slime", {**APART, "staleness": 2, "engine": "sglang"}, "at most one rollout ahead"),
+        ("slime", {**APART, "staleness": 2, "engine": "sglang"}, "slime runs at most 1 ahead"),
         ("openrlhf", {"actor": {**MIXTURE, "pp": 2}}, "without pipeline and expert"),
         ("nemo-rl", RUNS["streaming"], "does not stream"),
+        ("slime", {**RUNS["streaming"], "engine": "sglang"}, "does not stream"),
+        ("areal", {"engine": "trtllm"}, "AReaL runs SGLang or vLLM"),
         ("nemo-rl", {"options": {"algorithm": "ppo"}}, "NeMo-RL has no `ppo`"),
         ("verl", {"options": {"prompts": 510}}, "510 prompts do not divide into 4"),
         ("areal", {"actor": {**MIXTURE, "ep": 3}}, "leave some out"),
@@ -332,7 +334,7 @@ def test_what_a_framework_cannot_run_is_refused(target: str, changes: dict[str, 
 def test_all_that_a_framework_cannot_run_is_refused_at_once() -> None:
     with pytest.raises(PlannerError) as refused:
         emit(*plan(engine="sglang", actor={**MIXTURE, "pp": 2}, synchrony="stream"), "openrlhf")
-    error, told = refused.value, ("without pipeline and expert", "without pipeline stages", "does not stream")
+    error, told = refused.value, ("without pipeline and expert", "OpenRLHF runs vLLM", "does not stream")
     assert [text in error.what for text in told] == [True] * 3
     assert "`training_pp: [1]`" in error.hint
     assert "`synchrony: [synchronous, asynchronous]`" in error.hint

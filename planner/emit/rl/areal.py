@@ -6,19 +6,9 @@ The script merges it into the configuration of that example, and runs the exampl
 from typing import Any
 
 from planner.emit.documents import yaml_document
-from planner.emit.refusals import raise_all, refuse
-from planner.emit.rl.job import (
-    FP8_RECIPES,
-    RlJob,
-    elsewhere,
-    folder_script,
-    off_the_gpus,
-    other_formats,
-    rl_target,
-    said_of_calls,
-    said_of_sleep,
-    sleeps_otherwise,
-)
+from planner.emit.refusals import raise_all
+from planner.emit.rl.job import FP8_RECIPES, RlJob, folder_script, rl_target, said_of_calls, said_of_sleep
+from planner.emit.rl.otherwise import elsewhere, off_the_gpus, other_formats, runs_otherwise, sleeps_otherwise
 from planner.emit.rl.served import critic_shares, takes_otherwise
 from planner.engines.rl_launchers import RL_LAUNCHERS
 from planner.errors import PlannerError
@@ -143,13 +133,13 @@ def _scorer(job: RlJob, role: Role) -> dict[str, Any]:
 
 def _files(job: RlJob) -> dict[str, str]:
     raise_all(
+        *runs_otherwise(job, _ABLE),
         *off_the_gpus(job, _ABLE),
         *other_formats(job, _ABLE),
         *sleeps_otherwise(job, _ABLE),
         *elsewhere(job, _ABLE),
         *takes_otherwise(job, _ABLE),
         critic_shares(job, "AReaL", does="trains actor and critic in turn, wherever the critic stands"),
-        (job.engine == "trtllm", refuse("AReaL runs SGLang or vLLM", "roles", "plan with `engine: {name: sglang}`")),
     )
     slept = said_of_sleep(job, "AReaL") if job.engine == "vllm" else ()
     header = (*job.header, *said_of_calls(job, "AReaL"), *slept, *_said_of_reference(job), *_said_of_updates(job))

@@ -8,18 +8,9 @@ from typing import Any
 
 from planner.emit.documents import yaml_document
 from planner.emit.refusals import raise_all, refuse
-from planner.emit.rl.job import (
-    FP8_RECIPES,
-    RlJob,
-    cut_otherwise,
-    elsewhere,
-    folder_script,
-    other_formats,
-    rl_target,
-    said_of_sleep,
-    sleeps_otherwise,
-)
-from planner.emit.rl.served import critic_shares, takes_otherwise
+from planner.emit.rl.job import FP8_RECIPES, RlJob, folder_script, rl_target, said_of_sleep
+from planner.emit.rl.otherwise import cut_otherwise, elsewhere, other_formats, runs_otherwise, sleeps_otherwise
+from planner.emit.rl.served import takes_otherwise
 from planner.engines.rl_launchers import RL_LAUNCHERS
 from planner.kinds.rl.names import BATCH_SAMPLES
 
@@ -170,18 +161,12 @@ def _drafts(job: RlJob) -> dict[str, Any]:
 def _files(job: RlJob) -> dict[str, str]:
     node = job.node_gpus
     raise_all(
+        *runs_otherwise(job, _ABLE),
         *elsewhere(job, _ABLE),
         *takes_otherwise(job, _ABLE),
-        critic_shares(job, "NeMo-RL"),
         *other_formats(job, _ABLE),
         *sleeps_otherwise(job, _ABLE),
         *cut_otherwise(job, "NeMo-RL"),
-        (
-            job.decision.synchrony == "stream",
-            refuse(
-                "NeMo-RL does not stream minibatches", "synchrony", "plan with `synchrony: [synchronous, asynchronous]`"
-            ),
-        ),
         (
             job.options.speculation is not None
             and job.options.speculation.method == "stated"
@@ -192,7 +177,6 @@ def _files(job: RlJob) -> dict[str, str]:
                 "name it as `algorithm` (and its `checkpoint`) in `options.speculation`",
             ),
         ),
-        (job.engine != "vllm", refuse("this target starts vLLM", "roles", "plan with `engine: {name: vllm}`")),
         (
             len(job.apart) > 1 and not _on_one_node(job) and any(part.gpus_per_node != node for part in job.apart),
             refuse(

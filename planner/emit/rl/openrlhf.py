@@ -9,17 +9,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from planner.emit.refusals import raise_all, refuse
-from planner.emit.rl.job import (
-    RlJob,
-    command_script,
+from planner.emit.rl.job import RlJob, command_script, flag, rl_target, said_of_calls, said_of_sleep
+from planner.emit.rl.otherwise import (
     cut_otherwise,
     elsewhere,
-    flag,
     off_the_gpus,
     other_formats,
-    rl_target,
-    said_of_calls,
-    said_of_sleep,
+    runs_otherwise,
     sleeps_otherwise,
     trains_otherwise,
 )
@@ -143,28 +139,13 @@ def _not_generated(job: RlJob) -> Iterator[tuple[bool, PlannerError]]:
             f"solve with `max_running: {_ABLE.max_running}`",
         ),
     )
+    yield from runs_otherwise(job, _ABLE)
     yield (
-        job.in_flight,
-        PlannerError(
-            "these flags of OpenRLHF end a rollout before weights are updated",
-            where="in_flight_updates",
-            hint="use the target `areal`, `nemo-rl` or `verl`, or plan without `in_flight_updates`",
-        ),
-    )
-    yield (
-        job.rollout.parallelism.pp > 1 or job.engine != "vllm",
-        PlannerError(
-            "OpenRLHF starts vLLM without pipeline stages",
-            where="roles.rollout",
-            hint="plan with `engine: {name: vllm}` and a `generation_tp` that holds the model",
-        ),
-    )
-    yield (
-        job.decision.synchrony == "stream",
+        job.rollout.parallelism.pp > 1,
         refuse(
-            "OpenRLHF does not stream minibatches",
-            "synchrony",
-            "plan with `synchrony: [synchronous, asynchronous]`",
+            "OpenRLHF starts vLLM without pipeline stages",
+            "roles.rollout",
+            "plan with a `generation_tp` that holds the model",
         ),
     )
 

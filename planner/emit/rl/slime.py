@@ -3,16 +3,12 @@
 from collections.abc import Iterator
 
 from planner.emit.refusals import raise_all, refuse
-from planner.emit.rl.job import (
-    FP8_RECIPES,
-    RlJob,
-    command_script,
+from planner.emit.rl.job import FP8_RECIPES, RlJob, command_script, flag, rl_target, said_of_calls
+from planner.emit.rl.otherwise import (
     cut_otherwise,
     elsewhere,
-    flag,
     other_formats,
-    rl_target,
-    said_of_calls,
+    runs_otherwise,
     sleeps_otherwise,
     trains_otherwise,
 )
@@ -128,23 +124,7 @@ def _files(job: RlJob) -> dict[str, str]:
                 "solve with `whole_nodes: true`",
             ),
         ),
-        (job.engine != "sglang", refuse("slime runs SGLang", "roles", "plan with `engine: {name: sglang}`")),
-        (
-            job.decision.staleness > 1 or job.decision.synchrony == "stream",
-            refuse(
-                "slime runs at most one rollout ahead",
-                "staleness",
-                "plan with `max_staleness: 1` and without `stream`",
-            ),
-        ),
-        (
-            job.in_flight,
-            refuse(
-                "slime ends a rollout before it updates weights",
-                "in_flight_updates",
-                "use the target `areal`, `nemo-rl` or `verl`, or plan without `in_flight_updates`",
-            ),
-        ),
+        *runs_otherwise(job, _ABLE),
         *other_formats(job, _ABLE),
         *sleeps_otherwise(job, _ABLE),
         *cut_otherwise(job, "slime"),

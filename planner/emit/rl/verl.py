@@ -10,16 +10,9 @@ from collections.abc import Iterator
 
 from planner.emit.documents import commented
 from planner.emit.refusals import raise_all, refuse
-from planner.emit.rl.job import (
-    FP8_RECIPES,
-    RlJob,
-    cut_otherwise,
-    elsewhere,
-    other_formats,
-    rl_target,
-    sleeps_otherwise,
-)
+from planner.emit.rl.job import FP8_RECIPES, RlJob, rl_target
 from planner.emit.rl.nodes import RoleNodes
+from planner.emit.rl.otherwise import cut_otherwise, elsewhere, other_formats, sleeps_otherwise
 from planner.emit.rl.served import critic_shares, takes_otherwise
 from planner.emit.shell import continued, preamble, required, word
 from planner.engines.rl_launchers import RL_LAUNCHERS
