@@ -20,7 +20,6 @@ GPU of serving and of placements, which count all GPUs at hand, stand for their 
 
 import argparse
 import copy
-import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -29,8 +28,10 @@ from typing import Any
 
 from planner.api import solve
 from planner.documents.read import given_document, load_document
+from planner.documents.units import PER_S, TIME_S, parse_quantity
 from planner.errors import Infeasible, PlannerError, Stopped
 from planner.load.problems import resolve_document
+from planner.problem.schema import SloSpec
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 QUICK = (
@@ -146,16 +147,16 @@ def _limits_looser(document: Document) -> bool:
         if not isinstance(slo, dict):
             slo = {}
         for time_name, limit in list(slo.items()):
-            if time_name == "attainment":
+            if time_name in SloSpec.quantities:
                 continue
             slo[time_name] = (
-                {statistic: _times(value, LOOSER) for statistic, value in limit.items()}
+                {statistic: _times(value, TIME_S, LOOSER) for statistic, value in limit.items()}
                 if isinstance(limit, dict)
-                else _times(limit, LOOSER)
+                else _times(limit, TIME_S, LOOSER)
             )
             changed = True
         if "max_iteration" in owner:
-            owner["max_iteration"], changed = _times(owner["max_iteration"], LOOSER), True
+            owner["max_iteration"], changed = _times(owner["max_iteration"], TIME_S, LOOSER), True
     return changed
 
 
@@ -208,7 +209,7 @@ def _less_load(document: Document) -> bool:
     changed = False
     for owner in _mappings(document):
         if "rate" in owner:
-            owner["rate"], changed = _times(owner["rate"], LESS), True
+            owner["rate"], changed = _times(owner["rate"], PER_S, LESS), True
     return changed
 
 
@@ -233,12 +234,10 @@ RELAXATIONS: dict[str, Callable[[Document], bool]] = {
 }
 
 
-def _times(value: object, factor: float) -> object:
-    """A number or a quantity with its unit, so many times as large."""
-    if isinstance(value, (int, float)):
-        return value * factor
-    number, unit = re.fullmatch(r"\s*([0-9.eE+-]*[0-9.])\s*(.*)", str(value)).groups()  # type: ignore[union-attr]
-    return f"{float(number) * factor:.9g}{unit}"
+def _times(quantity: object, units: dict[str, float], factor: float) -> str:
+    """A quantity in one of the units, so many times as large, in that of SI."""
+    unit = next(unit for unit, scale in units.items() if scale == 1.0)
+    return f"{parse_quantity(quantity, units) * factor:.9g}{unit}"
 
 
 def _mappings(part: object) -> Iterator[dict[str, Any]]:
