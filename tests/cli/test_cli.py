@@ -16,7 +16,7 @@ from planner.cli import options, progress
 from planner.cli.render import columns
 from planner.cli.render import plan as render
 from planner.documents.units import figure
-from planner.errors import Infeasible, PlannerError, Stopped
+from planner.errors import Conflict, Infeasible, PlannerError, Stopped
 from planner.load.problems import load_plan
 from planner.plan.schema import Envelope
 
@@ -121,11 +121,11 @@ def test_ctrl_c_without_a_plan_exits_130(run: "Run", problem: Path, monkeypatch:
 def test_infeasible_exits_1_and_names_the_limits_in_conflict(
     run: "Run", problem: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    conflict = [
+    conflict: list[Conflict] = [
         {"limit": "p95 ttft <= 120 ms", "nearest": "ttft 143 ms"},
         {"limit": "gpus <= 8", "nearest": "10 gpus"},
     ]
-    answer_with(monkeypatch, Infeasible(conflict, proved=True))  # type: ignore[arg-type]  # plain dicts
+    answer_with(monkeypatch, Infeasible(conflict, proved=True))
     done = run("solve", str(problem), "-o", "plan.json")
     assert done.code == 1
     assert not Path("plan.json").exists()
@@ -141,8 +141,11 @@ def test_infeasible_exits_1_and_names_the_limits_in_conflict(
 def test_no_plan_and_no_proof_exits_3_and_does_not_call_it_infeasible(
     run: "Run", problem: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    conflict = [{"limit": "attainment of `chat` = 95.00%", "nearest": "93.11%"}, {"limit": "8 GPUs", "nearest": ""}]
-    answer_with(monkeypatch, Infeasible(conflict, proved=False))  # type: ignore[arg-type]  # plain dicts
+    conflict: list[Conflict] = [
+        {"limit": "attainment of `chat` = 95.00%", "nearest": "93.11%"},
+        {"limit": "8 GPUs", "nearest": ""},
+    ]
+    answer_with(monkeypatch, Infeasible(conflict, proved=False))
     done = run("solve", str(problem))
     assert done.code == 3
     assert done.out.splitlines() == [
