@@ -34,7 +34,7 @@ def solve(
     """Find the best split, parallelism and synchrony of an RL problem, with a proven bound.
 
     Exits 1 when no plan keeps within `max_iteration_s`, naming the shortest iteration there is; 3 when the time limit
-    came before any plan.
+    came before any plan, or none was found and none is proven impossible.
 
     Examples:
 
@@ -106,7 +106,6 @@ def _say_no_plan(
     *,
     as_json: bool,
 ) -> int:
-
     if solution.stop_reason == "time_limit":
         if as_json:
             write_json({"schema": "planner.stopped/1", "reason": "time_limit", "bound": solution.bound})
@@ -115,7 +114,7 @@ def _say_no_plan(
         return EXIT_STOPPED
     document, text = form.infeasible(problem, solution)
     write_result({"schema": "planner.infeasible/1", **document}, lambda: text, as_json=as_json)
-    return EXIT_NO
+    return EXIT_STOPPED if solution.unproven else EXIT_NO
 
 
 COMMANDS = {

@@ -124,13 +124,16 @@ def _no_plan(problem: RlProblem, solution: RlSolution[Any]) -> tuple[dict[str, o
     nearest, cap = solution.nearest_iteration_s, problem.max_iteration_s
     known = f"the shortest iteration takes {nearest:.6g} s" if nearest is not None else "no split fits the GPUs"
     wanted = f" iterates within {cap:.6g} s" if cap is not None else " fits"
+    proved = not solution.unproven
+    told = f"infeasible: no plan{wanted}"
+    if not proved:
+        told = f"no plan was found that{wanted}, and none is proven impossible"
     document: dict[str, object] = {"max_iteration_s": cap, "nearest_iteration_s": nearest, "seen": solution.seen}
-    return {"proved": True, **document}, f"infeasible: no plan{wanted}\n  nearest: {known}"
+    return {"proved": proved, **document}, f"{told}\n  nearest: {known}"
 
 
 def _no_agentic_plan(problem: AgenticProblem, solution: RlSolution[AgenticPlan]) -> tuple[dict[str, object], str]:
-    document, text = _no_plan(problem.curves, solution)
-    return {**document, "proved": not solution.unproven}, text
+    return _no_plan(problem.curves, solution)
 
 
 def _plan_lines(plan: RlPlan) -> list[str]:

@@ -2,6 +2,7 @@
 
 import copy
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,10 @@ import pytest
 from rl_problems import random_problem
 
 from planner.cli.main import main
+from planner.cli.rl import rl_forms
+from planner.rl.agentic import AgenticPlan
+from planner.rl.search.search import RlSolution
+from planner.solvers.result import Status
 
 Json = dict[str, Any]
 EXAMPLES = Path(__file__).parents[2] / "examples" / "rl-problems"
@@ -72,6 +77,19 @@ def test_a_cap_that_no_plan_keeps_exits_1_with_the_nearest(problem: Path, capsys
     assert "the shortest iteration takes" in capsys.readouterr().out
     assert main(["rl", "solve", str(problem), "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["nearest_iteration_s"] > 0
+
+
+def test_a_search_that_finds_no_plan_and_proves_nothing_exits_3(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    left: RlSolution[AgenticPlan] = RlSolution(Status.UNKNOWN, "finished", None, None, None, 8, 0, 0.0, unproven=2)
+    form = replace(rl_forms.AGENTIC_FORM, solve=lambda document, given, limits: left)
+    monkeypatch.setattr(rl_forms, "AGENTIC_FORM", form)
+    path = str(EXAMPLES / "agentic-moves.json")
+    assert main(["rl", "solve", path]) == 3
+    assert "none is proven impossible" in capsys.readouterr().out
+    assert main(["rl", "solve", path, "--json"]) == 3
+    assert json.loads(capsys.readouterr().out)["proved"] is False
 
 
 @pytest.mark.parametrize("name", ["agentic-unequal-workers", "agentic-moves", "agentic-staleness"])
