@@ -95,8 +95,8 @@ def _solved(problem: Problem, base: Path, tell: Callable[[str], None]) -> Envelo
     """The plan, or what there is in its place, in a word."""
     try:
         return solve(resolve(problem, INPUTS, base=base), Limits(tell=tell), level="static")
-    except Infeasible:
-        return "infeasible"
+    except Infeasible as answer:
+        return "infeasible" if answer.proved else "without a plan, as far as was searched"
     except Stopped:
         return "stopped short"
 

@@ -14,7 +14,7 @@ from planner.progress import Limits, silent
 from planner.sweep.axes import SweepAxis, SweepPoint, list_points, make_axes
 from planner.sweep.base_problem import BaseProblem, open_base
 from planner.sweep.identity import point_digest, software
-from planner.sweep.journal import Journal, PointRecord, journal_path
+from planner.sweep.journal import WITHOUT_PLAN, Journal, PointRecord, journal_path
 from planner.sweep.point import SolveTask, failed
 from planner.sweep.ray_workers import RayPool
 from planner.sweep.schema import SweepFile
@@ -65,7 +65,7 @@ class SweepRunner:
                 for key, record in solved:
                     self.journal.append(key, record)
                     self.solved += 1
-                    progress.step(infeasible=record["status"] == "infeasible")
+                    progress.step(planned=record["status"] not in WITHOUT_PLAN)
         return keys
 
     def record(self, key: str) -> PointRecord:
@@ -118,18 +118,18 @@ class _Progress:
 
     def __init__(self, total: int, done: int, doing: str, tell: Callable[[str], None]) -> None:
         self._total, self._done, self._before = total, done, done
-        self._infeasible = 0
+        self._unplanned = 0
         self._doing, self._tell = doing, tell
         self._started = time.monotonic()
 
-    def step(self, *, infeasible: bool) -> None:
+    def step(self, *, planned: bool) -> None:
         self._done += 1
-        self._infeasible += infeasible
+        self._unplanned += not planned
         elapsed = time.monotonic() - self._started
         left_s = elapsed / (self._done - self._before) * (self._total - self._done)
         filled = _BAR * self._done // self._total
         bar = "#" * filled + "-" * (_BAR - filled)
-        none = f", {self._infeasible:,} infeasible" if self._infeasible else ""
+        none = f", {self._unplanned:,} without a plan" if self._unplanned else ""
         self._tell(f"[{bar}] {self._done:,} of {self._total:,} {self._doing}{none}, {_duration(left_s)} left")
 
 
