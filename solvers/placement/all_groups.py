@@ -27,11 +27,11 @@ def _kinds(problem: SharedGroups) -> list[Group]:
     """Every shape with every set of models that it has room for and serves in time, the largest first."""
     models = range(problem.models)
     return [
-        Group(shape, chosen)
+        group
         for shape in sorted(problem.usable, key=lambda shape: -problem.shapes[shape].devices)
         for number in range(problem.models, 0, -1)
         for chosen in itertools.combinations(models, number)
-        if problem.feasible([Group(shape, chosen)]) and problem.hosts(shape)[list(chosen)].all()
+        if problem.fits(group := Group(shape, chosen))
     ]
 
 

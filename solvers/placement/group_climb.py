@@ -56,7 +56,7 @@ class Climb:
             return None
         comes = draws.choice(models)
         grown = Group(group.shape, tuple(sorted((*group.models, comes))))
-        if self._fits(grown):
+        if self.problem.fits(grown):
             return [*groups[:index], grown, *groups[index + 1 :]]
         if not group.models:
             return None
@@ -69,9 +69,9 @@ class Climb:
                 return None
             other = draws.choice(others)
             changed[other] = _with(groups[other], comes, goes)
-            return changed if self._fits(changed[other]) and self._fits(changed[index]) else None
+            return changed if self.problem.fits(changed[other]) and self.problem.fits(changed[index]) else None
         left = sum(goes in each.models for each in changed)
-        return changed if left >= max(self.problem.least_hosts, 1) and self._fits(changed[index]) else None
+        return changed if left >= max(self.problem.least_hosts, 1) and self.problem.fits(changed[index]) else None
 
     def _without(self, index: int) -> list[Group] | None:
         """The current placement with one model fewer on a group; None where that leaves too few groups of it."""
@@ -84,12 +84,6 @@ class Climb:
         changed = list(self.current)
         changed[index] = Group(group.shape, tuple(model for model in group.models if model != goes))
         return changed
-
-    def _fits(self, group: Group) -> bool:
-        hosted = self.problem.hosts(group.shape)
-        quiet = not any(a in group.models and b in group.models for a, b in self.problem.apart)
-        fits = self.problem.held_bytes(group) <= self.problem.memory_bytes
-        return quiet and fits and bool(hosted[list(group.models)].all())
 
 
 def _with(group: Group, goes: int, comes: int) -> Group:

@@ -66,7 +66,7 @@ def search(
     finalists, start = _few(problem, filled.groups[0], streams, effort), None
     if not finalists:
         finalists, start = _climbed(problem, filled, streams, effort), filled.groups[0]
-    able = [groups for groups in dict.fromkeys(finalists) if allowed(groups)] or [*filled.groups[:1]]
+    able = [groups for groups in dict.fromkeys(finalists) if allowed(groups)] or [filled.groups[0]]
     chosen, objective = _best(problem, able, start or able[0], judged)
     return SolveResult(Status.FEASIBLE, "finished", chosen, objective, None, time.perf_counter() - started_s, SOLVER)
 

@@ -133,6 +133,15 @@ class SharedGroups:
         """Of the fullest device of a group."""
         return float(self.shapes[group.shape].weight_bytes_M[list(group.models)].sum())
 
+    def fits(self, group: Group) -> bool:
+        """Whether a group has room for its models and serves each in time when it is idle, and none are to be apart."""
+        return self._together(group) and bool(self.hosts(group.shape)[list(group.models)].all())
+
+    def _together(self, group: Group) -> bool:
+        """(C2) and (C5)."""
+        apart = any(a in group.models and b in group.models for a, b in self.apart)
+        return not apart and self.held_bytes(group) <= self.memory_bytes
+
     def hosted(self, groups: Sequence[Group]) -> bool:
         """Whether every model lives on as many groups as is asked for (C3)."""
         counts = np.zeros(self.models, dtype=np.int64)
@@ -143,11 +152,9 @@ class SharedGroups:
     def feasible(self, groups: Sequence[Group]) -> bool:
         """Whether groups keep (C1), (C2), (C4) and (C5); sizes of groups divide or are divided by those of nodes."""
         sizes = [self.shapes[group.shape].devices for group in groups]
-        fits = all(self.held_bytes(group) <= self.memory_bytes for group in groups)
         rooms = all(sum(size for size in sizes if size >= least) <= room for least, room in self.room_at)
-        quiet = not any(a in group.models and b in group.models for group in groups for a, b in self.apart)
-        usable = all(group.shape in self.usable for group in groups)
-        return sum(sizes) <= self.devices and fits and rooms and quiet and usable
+        each = all(group.shape in self.usable and self._together(group) for group in groups)
+        return sum(sizes) <= self.devices and rooms and each
 
     @cached_property
     def stage_s_CMK(self) -> Floats:
