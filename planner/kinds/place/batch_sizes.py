@@ -1,6 +1,7 @@
 """How many sequences engines take: sizes that a problem allows, told apart by what fillings of groups reach with each.
 
-What engines of a size reach does not hang on how many they may take, so that a larger limit takes no size away.
+What engines of a size reach does not hang on how many they may take: a larger limit takes no size away. The plan of a
+larger limit may still be worse, since few sizes are searched.
 """
 
 from collections.abc import Callable, Sequence
@@ -40,7 +41,7 @@ class Sized:
 
 def sizes_by_fillings(setting: PlaceSetting, devices: int, streams: Sequence[Stream], allowed: Allowed) -> list[Sized]:
     """The sizes with which groups on so many devices do best: the best first, of equals the largest; then others near
-    it, the smallest first, which larger limits leave as they are.
+    it, the smallest first, so that those of a smaller limit come before what a larger one adds.
 
     With too few sequences requests wait, with too many fewer models have room: sizes are tried from the largest down,
     until some are clearly behind those before, or one has more requests late than its models may have where another

@@ -138,7 +138,7 @@ def batch_sizes(most: int) -> list[int]:
     """Sequences that engines may take at a time, up to `most`, the largest first: four steps from one power
     of two to the next.
 
-    They are the same whatever the limit, so that a larger one leaves every engine that a smaller one allows.
+    They are the same whatever the limit: a larger one allows every engine that a smaller one does.
     """
     steps = {step << power for power in range(most.bit_length()) for step in BATCH_STEPS}
     return sorted((size for size in steps if size <= most), reverse=True)

@@ -222,7 +222,7 @@ def crowded(max_batch: int, requests: int) -> Resolved:
     )  # fmt: skip
 
 
-def test_models_leave_groups_until_every_one_has_its_share_on_time_and_larger_engines_lose_none() -> None:
+def test_models_leave_groups_until_every_one_has_its_share_on_time_with_slightly_larger_engines_too() -> None:
     reached = []
     for most in (24, 28):
         plan = solve(crowded(most, 500))
