@@ -123,6 +123,19 @@ def test_a_critic_cut_otherwise_is_refused_where_all_models_share_degrees() -> N
     assert yaml.safe_load(emit(envelope, other, "areal")["areal.yaml"])["critic"]["backend"] == "megatron:d8p2t2"
 
 
+@pytest.mark.parametrize(("part", "able"), [("reference", "areal"), ("reward", "verl")])
+def test_a_model_cut_otherwise_is_for_a_target_that_runs_it_so(part: str, able: str) -> None:
+    envelope, decision = plan()
+    (actor,) = (role for role in decision.roles if role.function == "actor")
+    other = actor.model_copy(update={"name": part, "function": part, "parallelism": Parallelism(tp=2, dp=16)})
+    kept = [role for role in decision.roles if role.function not in ("reference", part)]
+    cut = decision.model_copy(update={"roles": (*kept, other)})
+    with pytest.raises(PlannerError, match=f"OpenRLHF cuts the {part} as the actor") as refused:
+        emit(envelope, cut, "openrlhf")
+    assert f"`{able}`" in refused.value.hint
+    assert emit(envelope, cut, able)
+
+
 @pytest.mark.parametrize(
     ("limits", "what"),
     [({"recompute": "full"}, "compute again"), ({"first_stage_layers": 3, "last_stage_layers": 2}, "end with")],

@@ -166,7 +166,7 @@ def _files(job: RlJob) -> dict[str, str]:
         *takes_otherwise(job, _ABLE),
         *other_formats(job, _ABLE),
         *sleeps_otherwise(job, _ABLE),
-        *cut_otherwise(job, "NeMo-RL"),
+        *cut_otherwise(job, _ABLE),
         (
             job.options.speculation is not None
             and job.options.speculation.method == "stated"

@@ -106,7 +106,7 @@ def _not_trained(job: RlJob) -> Iterator[tuple[bool, PlannerError]]:
     yield from off_the_gpus(job, _ABLE)
     yield from other_formats(job, _ABLE)
     yield from sleeps_otherwise(job, _ABLE)
-    yield from cut_otherwise(job, "OpenRLHF")
+    yield from cut_otherwise(job, _ABLE)
     yield from trains_otherwise(job, "OpenRLHF")
     yield from critic_apart(job, "OpenRLHF")
 

@@ -67,16 +67,17 @@ def elsewhere(job: RlJob, launcher: RlLauncher) -> Iterator[tuple[bool, PlannerE
         )
 
 
-def cut_otherwise(job: RlJob, framework: str, *, but: str = "") -> Iterator[tuple[bool, PlannerError]]:
-    """Refusals of models beside the actor in other degrees, for a framework that starts all `but` one in its own."""
+def cut_otherwise(job: RlJob, launcher: RlLauncher) -> Iterator[tuple[bool, PlannerError]]:
+    """Refusals of models beside the actor in other degrees, where a framework starts them in its own."""
     shape = job.shape
     for part in ("critic", "reference", "reward", "teacher"):
         role = job.beside(part)
-        if role is None or part == but:
+        if role is None or part in launcher.cut_apart:
             continue
         own = role.parallelism
-        what = f"{framework} cuts the {part} as the actor, tp{shape.tp} pp{shape.pp} cp{shape.cp}"
-        hint = "use the target `areal`, or solve with `training_tp`, `training_pp` and `training_cp` that cut both"
+        what = f"{launcher.title} cuts the {part} as the actor, tp{shape.tp} pp{shape.pp} cp{shape.cp}"
+        target = "verl" if part == "reward" else "areal"
+        hint = f"use the target `{target}`, or solve with `training_tp`, `training_pp` and `training_cp` that cut both"
         yield (
             (own.tp, own.pp, own.cp) != (shape.tp, shape.pp, shape.cp),
             refuse(f"{what}, and not tp{own.tp} pp{own.pp} cp{own.cp}", f"roles.{role.name}", hint),

@@ -127,7 +127,7 @@ def _files(job: RlJob) -> dict[str, str]:
         *runs_otherwise(job, _ABLE),
         *other_formats(job, _ABLE),
         *sleeps_otherwise(job, _ABLE),
-        *cut_otherwise(job, "slime"),
+        *cut_otherwise(job, _ABLE),
         *trains_otherwise(job, "slime"),
         *elsewhere(job, _ABLE),
         *takes_otherwise(job, _ABLE),

@@ -206,7 +206,7 @@ def _files(job: RlJob) -> dict[str, str]:
         critic_shares(job, "verl"),
         *other_formats(job, _ABLE),
         *sleeps_otherwise(job, _ABLE),
-        *cut_otherwise(job, "verl", but="reward"),
+        *cut_otherwise(job, _ABLE),
         (
             (reward := job.beside("reward")) is not None and reward.parallelism.pp > 1,
             refuse(
