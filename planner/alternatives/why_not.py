@@ -12,7 +12,7 @@ from planner.explain.facts import Fact
 from planner.kinds.registry import find_kind
 from planner.plan.schema import Certificate, Decision, Envelope
 from planner.problem.confidence import at_confidence_of
-from planner.problem.recorded import INPUTS, recorded_problem, tables_at_hand
+from planner.problem.recorded import INPUTS, recorded_problem, require_located, tables_at_hand
 from planner.problem.resolve import Resolved, resolve
 from planner.progress import Limits
 
@@ -43,6 +43,7 @@ def why_not(
     problem = recorded_problem(envelope.inputs)
     if problem is None:
         raise PlannerError("the problem in the plan is not valid", where="inputs", hint="run `planner check` on it")
+    require_located(problem)
     problem = at_confidence_of(problem, envelope.certificate)
     wishes = read_wishes([text], problem, FLAG, roles_by_name(decision.roles))
     tables = tables_at_hand(envelope.digests.profiles, profiles)

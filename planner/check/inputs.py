@@ -11,7 +11,7 @@ from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.plan.findings import Finding
 from planner.plan.schema import Decision, Envelope
-from planner.problem.recorded import INPUTS, stands_somewhere
+from planner.problem.recorded import INPUTS, is_located, stands_somewhere
 from planner.problem.resolve import resolve_model, resolve_pool
 from planner.problem.schema import Problem
 from planner.schema.base import Spec, planner_error
@@ -85,14 +85,22 @@ def hardware_findings(envelope: Envelope, problem: Problem) -> Iterator[Finding]
         yield _same("digest.hardware", right, stated, place, spec.gpu)
 
 
-def model_findings(envelope: Envelope, problem: Problem) -> Iterator[Finding]:
-    """Whether the catalog still says of every model what it said when the plan was made."""
+def model_findings(envelope: Envelope) -> Iterator[Finding]:
+    """Whether the catalog, or the config.json at hand, still says of every model what it said when the plan was made.
+
+    `envelope` is the plan as `planner.problem.located` gives it, with a valid problem: a config.json is located by its
+    digest.
+    """
     from planner.models.library import model_facts
 
+    problem = Problem.model_validate(envelope.inputs)
     for key, spec in problem.models.items():
         place = f"digests.models.{key}"
-        if spec.name is None:
+        if not is_located(spec):
             yield _skipped("digest.models", f"not judged: the config.json of `{spec.config}` is not at hand", place)
+            continue
+        if spec.name is None:
+            yield Finding("digest.models", True, f"`{spec.config}` is what the plan was made from", place)
             continue
         try:
             architecture = resolve_model(problem, key, INPUTS, Path())

@@ -14,7 +14,7 @@ from planner.explain.facts import Fact
 from planner.kinds.registry import find_kind
 from planner.plan.schema import Decision, Envelope
 from planner.problem.confidence import at_confidence_of
-from planner.problem.recorded import INPUTS, recorded_problem, tables_at_hand
+from planner.problem.recorded import INPUTS, recorded_problem, require_located, tables_at_hand
 from planner.problem.resolve import resolve
 from planner.problem.schema import Problem
 from planner.progress import Limits
@@ -59,6 +59,7 @@ def deep_facts(
     problem = recorded_problem(envelope.inputs)
     if problem is None:
         raise PlannerError("the problem in the plan is not valid", where="inputs", hint="run `planner check` on it")
+    require_located(problem)
     problem = at_confidence_of(problem, envelope.certificate)
     tables = tables_at_hand(envelope.digests.profiles, profiles)
     problem = problem.model_copy(update={"costs": problem.costs.model_copy(update={"profiles": tables})})

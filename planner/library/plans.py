@@ -101,8 +101,10 @@ class Plan:
     def explain(self, field: str | None = None, *, deep: bool = False) -> "Explanation":
         """What binds the plan, what more is worth, what would change it; of one field where one is named."""
         from planner.explain import explain_plan
+        from planner.problem.located import located
 
-        return explain_plan(self.envelope, self.decision, field, deep=deep, profiles=self.profiles, base=self.folder)
+        plan = located(self.envelope, self._at_hand())
+        return explain_plan(plan, self.decision, field, deep=deep, profiles=self.profiles, base=self.folder)
 
     def diff(self, after: "Plan") -> "PlanDiff":
         """What changes from this plan to another."""

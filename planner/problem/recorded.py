@@ -98,6 +98,13 @@ def is_located(spec: ModelSpec) -> bool:
     return spec.config is None or Path(spec.config).is_absolute()
 
 
+def require_located(problem: Problem) -> None:
+    """Raises NotAtHand for the first model whose config.json `planner.problem.located` has not named the place of."""
+    for key, spec in problem.models.items():
+        if not is_located(spec):
+            raise _no_config(key)
+
+
 def media_by_workload(problem: Problem) -> "tuple[Media | None, ...]":
     """What the requests of each workload bring beside text, of models from the catalog."""
     if all(workload.images is None and workload.audio_s is None for workload in problem.workloads):

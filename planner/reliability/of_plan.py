@@ -8,7 +8,7 @@ from planner.hardware.cluster import NodeType
 from planner.hardware.library import find_node
 from planner.models.parameters import parameter_counts
 from planner.plan.schema import Block, Decision, Envelope, Role
-from planner.problem.recorded import recorded_model, recorded_problem
+from planner.problem.recorded import recorded_problem, required_model
 from planner.problem.schema import Problem
 from planner.reliability.effective import Job
 from planner.reliability.faults import DEFAULT, FaultClass, JobMachines, Stragglers, scaled
@@ -152,14 +152,7 @@ def _node(problem: Problem, pool: str) -> NodeType:
 
 def _checkpoint_bytes(problem: Problem, role: Role) -> float:
     """Bytes of a checkpoint of the whole model, each shard once."""
-    model = recorded_model(problem, role.model)
-    if model is None:
-        raise PlannerError(
-            "the catalog does not know the plan's model",
-            where="inputs.models",
-            hint="name a model of `planner models list`",
-        )
-    counts = parameter_counts(model)
+    counts = parameter_counts(required_model(problem, role.model or next(iter(problem.models))))
     return (counts.total + counts.mtp) * STATE_BYTES[str(problem.options.get("optimizer", "adamw"))]
 
 

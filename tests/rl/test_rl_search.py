@@ -14,8 +14,10 @@ from planner.documents.read import given_document, load_document
 from planner.interchange.rl_plan import plan_document, read_plan
 from planner.interchange.rl_problem import read_problem
 from planner.rl.evaluate import evaluate
+from planner.rl.search.best_first import ConfigurationSearch
 from planner.rl.search.search import solve
 from planner.rl.search.verify import derive_bound
+from planner.solvers.best_first import search_all
 from planner.solvers.result import Status
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "rl"
@@ -134,3 +136,20 @@ def test_the_bound_is_derived_again_and_a_better_one_is_refuted_by_the_plan(seed
     whole, loose = (derive_bound(problem, share * solution.bound, 1e-9) for share in (1.0, 0.5))
     assert loose.simulated <= whole.simulated
     assert loose.closed + loose.simulated == whole.closed + whole.simulated
+
+
+def test_of_modes_that_rounding_alone_sets_apart_the_one_that_runs_ahead_least_is_taken() -> None:
+    class Rounded:
+        """Prices of one configuration, of three modes and two trainings."""
+
+        total, quick_C, plans_C = 6, np.zeros(1), np.array([6])
+
+        def bound_MT(self, config: int) -> np.ndarray:
+            return np.zeros((3, 2))
+
+        def exact_MT(self, config: int, rollout: Any) -> np.ndarray:  # noqa: ANN401
+            return np.array([[9.0, 9.0], [9.0, 5.0 * (1 + 1e-15)], [9.0, 5.0]])
+
+    search = ConfigurationSearch(Rounded(), lambda config: config)  # type: ignore[arg-type, return-value]
+    search_all([search], 0.0, math.inf)
+    assert search.best_at == (0, 1, 1)

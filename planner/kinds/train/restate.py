@@ -54,7 +54,7 @@ def restate(envelope: Envelope, decision: TrainDecision, hand: AtHand) -> Restat
     made = with_unlike(made, best, decision)
     chosen = {} if decision.checkpointing is None else {"checkpointing": decision.checkpointing}
     chosen_again = TrainDecision.model_validate(made.decision).model_copy(update=chosen)
-    made = with_racks(with_checkpoints(made, chosen_again), best)
+    made = with_racks(with_checkpoints(made, chosen_again, jobs[0].resolved.models), best)
     asked = {**made.decision, "overlap": list(jobs[0].options.overlap)}
     return Restated(made.model_copy(update={"decision": asked}), left_out)
 

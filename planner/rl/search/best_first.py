@@ -11,6 +11,10 @@ from planner.rl.search.pricing import Pricing
 from planner.rl.training import Rollout
 from planner.solvers.best_first import BestFirst
 
+TIE = 1e-9
+"""Share by which rounding may set equal plans apart: of those the first mode is taken, which runs ahead least.
+Bounds are as much above some plan at most."""
+
 
 class ConfigurationSearch(BestFirst[int]):
     """A configuration waits with its quick bound, then with one over its trainings, then its rollout is simulated.
@@ -45,5 +49,6 @@ class ConfigurationSearch(BestFirst[int]):
         self.end_C[leaf], self.least_C[leaf] = 2, row_MT.min(initial=np.inf)
         self.seen_C[leaf] = np.isfinite(row_MT).sum()
         if row_MT.size and row_MT.min() < self.value:
-            mode, choice = np.unravel_index(int(row_MT.argmin()), row_MT.shape)
-            self.value, self.best_at = float(row_MT.min()), (leaf, int(mode), int(choice))
+            ties = np.flatnonzero(row_MT <= row_MT.min() * (1 + TIE))
+            mode, choice = np.unravel_index(int(ties[0]), row_MT.shape)
+            self.value, self.best_at = float(row_MT[mode, choice]), (leaf, int(mode), int(choice))

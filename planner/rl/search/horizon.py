@@ -18,6 +18,7 @@ from planner.errors import Infeasible, PlannerError
 from planner.rl.evaluate import SECONDS_PER_HOUR, evaluate
 from planner.rl.plan import GenerationGroup, RlEvaluation, RlMode, RlPlan, TrainingChoice
 from planner.rl.problem import RlProblem, validate
+from planner.rl.search.best_first import TIE
 from planner.rl.search.enumeration import build_space
 from planner.rl.search.pricing import FullPricing
 from planner.rl.search.search import Simulations
@@ -26,7 +27,6 @@ from planner.rl.trajectories import SampleBatch
 from planner.solvers.result import Status
 from planner.solvers.schedules.horizon import horizon_cost, solve_horizon
 
-TIE = 1e-9  # relative; plans nearer than this are equally good
 Changed = Literal["generation", "training", "circuit"]
 
 
