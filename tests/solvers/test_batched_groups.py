@@ -1,5 +1,6 @@
 """Engines that share groups in turns: the compiled rule against its definition, and the search that uses it."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -8,10 +9,10 @@ import pytest
 from turns_simulator import Run
 
 from planner.solvers.placement.batched_groups import Batches, choices, simulated
-from planner.solvers.placement.group_fillings import fill
+from planner.solvers.placement.group_fillings import fill, fillings, groups_apart
 from planner.solvers.placement.group_search import Effort, search, share_on_time
-from planner.solvers.placement.group_streams import Group, Stream
-from planner.solvers.placement.shared_groups import GroupShape, SharedGroups
+from planner.solvers.placement.group_streams import Allowance, Group, Stream
+from planner.solvers.placement.shared_groups import GroupShape, SharedGroups, lost
 
 
 @dataclass(frozen=True)
@@ -108,3 +109,44 @@ def test_the_search_is_no_worse_than_any_uniform_filling() -> None:
              for shape, size in ((0, 1), (1, 2))]  # fmt: skip
     assert result.objective is not None
     assert result.objective >= max(alike) - 1e-12
+
+
+def _late(problem: SharedGroups, groups: tuple[Group, ...], streams: list[Stream], allowance: Allowance) -> int:
+    """Late requests by their weights, of each model alone on the groups that are its own."""
+    return sum(
+        lost(problem, [group for group in groups if model in group.models], [stream.of(model) for stream in streams],
+             allowance=allowance)
+        for model in range(problem.models)
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_numbers_of_groups_of_one_shape_a_model_have_fewer_late(seed: int) -> None:
+    problem, stream = instance(seed)
+    streams = [stream, instance(seed + 100)[1]]
+    allowance = Allowance.of(np.array([0.9, 0.5, 0.7]), streams)
+    groups = groups_apart(problem, streams, allowance)
+    assert groups is not None
+    assert problem.feasible(groups)
+    assert all(len(group.models) == 1 for group in groups)
+    every = itertools.product([(shape, number) for shape in (0, 1) for number in (1, 2, 3, 4)], repeat=problem.models)
+    apart = [
+        tuple(Group(shape, (model,)) for model, (shape, number) in enumerate(chosen) for _ in range(number))
+        for chosen in every
+        if sum((shape + 1) * number for shape, number in chosen) <= problem.devices
+    ]
+    assert _late(problem, groups, streams, allowance) == min(
+        _late(problem, other, streams, allowance) for other in apart
+    )
+
+
+def test_searches_start_from_them() -> None:
+    problem, stream = instance(1)
+    alone = groups_apart(problem, [stream], Allowance.free(3))
+    assert alone is not None
+    assert fillings(problem, np.array([1.0, 1e-6, 1e-6]), [stream]).late[0] <= lost(problem, alone, [stream])
+
+
+def test_there_are_none_where_models_outnumber_devices() -> None:
+    problem, stream = instance(0, models=5)
+    assert groups_apart(problem, [stream], Allowance.free(5)) is None
