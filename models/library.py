@@ -1,5 +1,6 @@
 """Looks models up by name in the catalog and the user's files, or by path of a config.json."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -70,12 +71,20 @@ def load_model(path: str | Path) -> Architecture:
 
     Raises PlannerError when it cannot be read or lacks a field.
     """
-    from planner.models.config_json import architecture_from_config, config_of_checkpoint
+    from planner.models.config_json import config_of_checkpoint
 
     file = Path(path)
     if file.is_dir():
         file = file / "config.json"
-    return architecture_from_config(config_of_checkpoint(file), name=name_of_config(file), source=str(path))
+    return _described(json.dumps(config_of_checkpoint(file)), name_of_config(file), str(path))
+
+
+@lru_cache(maxsize=64)
+def _described(config: str, name: str, source: str) -> Architecture:
+    """The model of the text of a config; kept: solve, check and emit each read it, and formats of layers take long."""
+    from planner.models.config_json import architecture_from_config
+
+    return architecture_from_config(json.loads(config), name=name, source=source)
 
 
 def name_of_config(file: Path) -> str:

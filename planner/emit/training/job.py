@@ -315,7 +315,8 @@ def _require_whole(axes: tuple[Axis, ...], shape: Parallelism) -> None:
 
 def _nodes(role: Role, blocks: list[Block], cluster: Cluster) -> tuple[tuple[NodeId, ...], int]:
     """The nodes in rank order, each filled by consecutive ranks, and how many ranks each holds."""
-    placed = [(cluster.pool(block.pool), device) for block in blocks for device in devices(block)]
+    pools = {name: cluster.pool(name) for name in {block.pool for block in blocks}}
+    placed = [(pools[block.pool], device) for block in blocks for device in devices(block)]
     places = [cluster.place(pool, device) for pool, device in placed]
     order = list(dict.fromkeys(place for place, _ in places))
     each, left = divmod(len(places), len(order)) if order else (0, 1)
