@@ -48,18 +48,14 @@ def propose_runs(
 
 
 def _resolved(path: str, profiles: tuple[str, ...]) -> "Resolved":
-    """The problem in a file, or the one that a plan carries, without a confidence that was chosen for it."""
+    """The problem in a file, or the one that a plan carries."""
     from planner.documents.read import given_document, load_document
     from planner.load.problems import resolve_document, resolve_recorded
-    from planner.problem.confidence import as_written
 
     document = load_document(path)
     data = document.data
     if isinstance(data, dict) and str(data.get("schema")).startswith("planner.plan/"):
-        inputs, certificate = data.get("inputs"), data.get("certificate")
-        if isinstance(inputs, dict) and isinstance(certificate, dict):
-            inputs = as_written(inputs, certificate)
-        return resolve_recorded(given_document(inputs, f"{path}: inputs"), profiles=profiles)
+        return resolve_recorded(given_document(data.get("inputs"), f"{path}: inputs"), profiles=profiles)
     return resolve_document(document, Path() if path == "-" else Path(path).parent, profiles=profiles)
 
 

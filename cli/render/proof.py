@@ -40,13 +40,11 @@ def _objective(envelope: "Envelope") -> str:
 
 
 def _confidence(envelope: "Envelope") -> Iterator[str]:
-    """What is expected, where that is the objective, and how sure limits are kept by default."""
-    from planner.explain.stated import by_default_text, expected_text
+    """How sure limits are kept of which the problem does not say."""
+    from planner.explain.stated import confidence_text
 
-    if envelope.certificate.expected is not None:
-        yield expected_text(envelope.certificate)
-    if envelope.certificate.by_default is not None:
-        yield by_default_text(envelope.certificate)
+    if envelope.certificate.confidence is not None:
+        yield confidence_text(envelope.certificate, envelope.certificate.confidence)
 
 
 def _basis(envelope: "Envelope") -> str:

@@ -1,7 +1,7 @@
 """The best few distinct plans of a problem, each a full plan, ranked at the static level."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.alternatives.axes import unfixed
@@ -10,9 +10,7 @@ from planner.alternatives.parts import distinctness
 from planner.api import solve
 from planner.documents.files import digest
 from planner.errors import Infeasible, PlannerError
-from planner.kinds.registry import checksummed
-from planner.plan.schema import ByDefault, Envelope
-from planner.problem.confidence import at_confidence
+from planner.plan.schema import Envelope
 from planner.problem.resolve import Resolved
 from planner.progress import Limits
 
@@ -46,9 +44,7 @@ def alternatives(resolved: Resolved, count: int, limits: Limits) -> Alternatives
     told_apart = distinctness(resolved.problem)
     whole = _ranked_by_value(resolved)
     best = solve(whole, limits, level="static")
-    confidence = best.certificate.chosen_confidence
-    if confidence is not None:
-        whole = at_confidence(whole, confidence)
+    whole = replace(whole, confidence=best.certificate.confidence)
     solved: dict[str, Envelope | None] = {digest(whole.problem.options): best}
 
     def solve_without(without: frozenset[str]) -> tuple[float, frozenset[str], Envelope] | None:
@@ -58,17 +54,8 @@ def alternatives(resolved: Resolved, count: int, limits: Limits) -> Alternatives
         return min(rows, key=lambda row: (row[0], len(row[1])), default=None)
 
     ranked = best_distinct(solve_without, count)
-    plans, parts = (_sure_as(best, entry.solution) for entry in ranked), (entry.parts for entry in ranked)
+    plans, parts = (entry.solution for entry in ranked), (entry.parts for entry in ranked)
     return Alternatives(tuple(plans), told_apart.words, tuple(parts))
-
-
-def _sure_as(best: Envelope, plan: Envelope) -> Envelope:
-    """The plan, saying that the confidence of its limits was chosen by default where that of the best was."""
-    by_default = best.certificate.by_default
-    if plan is best or by_default is None:
-        return plan
-    chosen = {"by_default": ByDefault(confidence=by_default.confidence)}
-    return checksummed(plan.model_copy(update={"certificate": plan.certificate.model_copy(update=chosen)}))
 
 
 def _ranked_by_value(resolved: Resolved) -> Resolved:

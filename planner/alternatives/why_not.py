@@ -1,6 +1,7 @@
 """Why a plan is not another one that somebody names: what that would lose, or the rule that forbids it."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ from planner.errors import Infeasible, PlannerError, Stopped
 from planner.explain.facts import Fact
 from planner.kinds.registry import find_kind
 from planner.plan.schema import Certificate, Decision, Envelope
-from planner.problem.confidence import at_confidence_of
 from planner.problem.recorded import INPUTS, recorded_problem, require_located, tables_at_hand
 from planner.problem.resolve import Resolved, resolve
 from planner.progress import Limits
@@ -44,11 +44,10 @@ def why_not(
     if problem is None:
         raise PlannerError("the problem in the plan is not valid", where="inputs", hint="run `planner check` on it")
     require_located(problem)
-    problem = at_confidence_of(problem, envelope.certificate)
     wishes = read_wishes([text], problem, FLAG, roles_by_name(decision.roles))
     tables = tables_at_hand(envelope.digests.profiles, profiles)
     problem = problem.model_copy(update={"costs": problem.costs.model_copy(update={"profiles": tables})})
-    resolved = resolve(problem, INPUTS, base=base)
+    resolved = replace(resolve(problem, INPUTS, base=base), confidence=envelope.certificate.confidence)
     changed = wished(resolved, wishes, f"{FLAG} {text}")
     best = solve(resolved, Limits(tell=tell), level="static")
     yield _answer(changed, best, wishes, tell)

@@ -12,7 +12,6 @@ from planner.diff.weights import KeptWeights, kept_weights
 from planner.documents.files import digest
 from planner.plan.placement import device_runs, devices, require_countable
 from planner.plan.schema import Decision, Envelope, Prediction
-from planner.problem.confidence import problem_as_written
 
 _REFERENCES = ("role", "roles", "to", "source", "group")  # fields that hold the name of a role
 _INSIDE = {"side_files", "num_layers", "stages", "parts", "expert_of_slot"}  # fields that say what is inside a shard
@@ -42,7 +41,7 @@ class PlanDiff:
     kinds: tuple[str, str]
     decision: tuple[FieldChange, ...]
     figures: tuple[FigureChange, ...]  # predictions, objective and memory that changed
-    inputs: tuple[FieldChange, ...]  # as their users wrote them: a confidence chosen for a plan is of its provenance
+    inputs: tuple[FieldChange, ...]  # a confidence that was chosen for a plan is of its provenance
     provenance: tuple[FieldChange, ...]  # name, digests, versions, proof, evidence, assumptions
     weights: KeptWeights
 
@@ -80,7 +79,7 @@ def diff_plans(before: tuple[Envelope, Decision], after: tuple[Envelope, Decisio
         kinds=(first.kind, second.kind),
         decision=(*role_names, *changes(ours, theirs)),
         figures=(*_objective(first, second), *_predictions(first, second), *memory),
-        inputs=tuple(changes(problem_as_written(first), problem_as_written(second))),
+        inputs=tuple(changes(first.inputs, second.inputs)),
         provenance=tuple(changes(_rest(old, new), _rest(new, old))),
         weights=kept_weights(before, after),
     )

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from planner.documents.units import format_si
 from planner.explain.facts import Fact
-from planner.plan.schema import Envelope, Role
+from planner.explain.stated import held_text
+from planner.plan.schema import Envelope, LimitMargins, Role
 from planner.problem.recorded import recorded_problem
 
 
@@ -32,13 +33,13 @@ def _most(role: Role, batch: int) -> Fact:
 
 def _neighbour(envelope: Envelope, role: Role, batch: int, other: int, tpot_s: float) -> Fact:
     """One other batch: the time per output token with the role full, the memory, and which limit it breaks."""
-    limit, confidence = _tpot_limit_s(envelope, role)
+    limit = _tpot_limit(envelope, role)
     what = f"with max_batch {other}: tpot with the role full {format_si(tpot_s, 's')}"
     figures = {"max_batch": float(other), "tpot_s": tpot_s}
     if limit is not None:
-        figures["limit_s"] = limit
-        what += f" {'breaks the limit of' if tpot_s > limit else 'of'} {format_si(limit, 's')}"
-        what += f" to be kept with {confidence:.0%}" if confidence is not None else ""
+        held_to_s, limit_s, margins = limit
+        figures |= {"limit_s": limit_s, "held_to_s": held_to_s}
+        what += f" {'breaks the limit of' if tpot_s > held_to_s else 'of'} {held_text(limit_s, held_to_s, margins)}"
     if role.memory is not None:
         needed = role.memory.used_bytes + role.memory.kv_cache_bytes * (other / batch - 1.0)
         figures["memory_bytes"] = needed
@@ -47,16 +48,19 @@ def _neighbour(envelope: Envelope, role: Role, batch: int, other: int, tpot_s: f
     return Fact("change", what, (role.name, "max_batch", "memory"), figures=figures)
 
 
-def _tpot_limit_s(envelope: Envelope, role: Role) -> tuple[float | None, float | None]:
-    """The strictest limit on the time per output token of the workloads of the role's model, and its confidence."""
+def _tpot_limit(envelope: Envelope, role: Role) -> tuple[float, float, LimitMargins | None] | None:
+    """The strictest limit on the time per output token of the workloads of the role's model.
+
+    What it is held to, as it is stated, both in seconds, and for which confidence.
+    """
     problem = recorded_problem(envelope.inputs)
     if problem is None:
-        return None, None
-    limits = [
-        (bound_s, workload.slo.confidence)
-        for workload in problem.workloads
-        if problem.model_of(workload) == role.model
-        for name, _, bound_s in workload.slo.limits()
-        if name == "tpot"
-    ]
-    return min(limits, key=lambda limit: limit[0], default=(None, None))
+        return None
+    limits = []
+    for workload in problem.workloads:
+        margins = envelope.evidence.margins_of(workload.name)
+        margin = 1.0 if margins is None else margins.tpot
+        bounds_s = [bound_s for name, _, bound_s in workload.slo.limits() if name == "tpot"]
+        if problem.model_of(workload) == role.model:
+            limits += [(bound_s / margin, bound_s, margins) for bound_s in bounds_s]
+    return min(limits, key=lambda limit: limit[0], default=None)

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ from planner.errors import Infeasible, PlannerError, Stopped
 from planner.explain.facts import Fact
 from planner.kinds.registry import find_kind
 from planner.plan.schema import Decision, Envelope
-from planner.problem.confidence import at_confidence_of
 from planner.problem.recorded import INPUTS, recorded_problem, require_located, tables_at_hand
 from planner.problem.resolve import resolve
 from planner.problem.schema import Problem
@@ -60,11 +59,10 @@ def deep_facts(
     if problem is None:
         raise PlannerError("the problem in the plan is not valid", where="inputs", hint="run `planner check` on it")
     require_located(problem)
-    problem = at_confidence_of(problem, envelope.certificate)
     tables = tables_at_hand(envelope.digests.profiles, profiles)
     problem = problem.model_copy(update={"costs": problem.costs.model_copy(update={"profiles": tables})})
     started_s = time.process_time()
-    here = _solved(problem, base, tell)
+    here = _solved(problem, envelope.certificate.confidence, base, tell)
     if isinstance(here, str):
         yield Fact("note", f"the problem of this plan is {here} here and now, so nothing can be compared")
         return
@@ -92,10 +90,11 @@ def _left_out(knobs: Sequence[_Knob]) -> str:
     )
 
 
-def _solved(problem: Problem, base: Path, tell: Callable[[str], None]) -> Envelope | str:
-    """The plan, or what there is in its place, in a word."""
+def _solved(problem: Problem, confidence: float | None, base: Path, tell: Callable[[str], None]) -> Envelope | str:
+    """The plan with limits at the confidence that was chosen, or what there is in its place, in a word."""
     try:
-        return solve(resolve(problem, INPUTS, base=base), Limits(tell=tell), level="static")
+        resolved = replace(resolve(problem, INPUTS, base=base), confidence=confidence)
+        return solve(resolved, Limits(tell=tell), level="static")
     except Infeasible as answer:
         return "infeasible" if answer.proved else "without a plan, as far as was searched"
     except Stopped:
@@ -140,7 +139,7 @@ def _moved(
     _set(data, knob.path, int(value) if knob.whole else value)
     start = f"{knob.name} {knob.show(value)}"
     try:
-        there = _solved(Problem.model_validate(data), base, tell)
+        there = _solved(Problem.model_validate(data), here.certificate.confidence, base, tell)
     except PlannerError as error:
         there = error.what
     if isinstance(there, str):

@@ -1,7 +1,7 @@
 """Every limit that a problem states, as stated, beside what the plan has for it and what judged that."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from planner.documents.units import figure, span
@@ -11,7 +11,7 @@ from planner.plan.schema import Decision, Envelope, Prediction
 from planner.problem.recorded import recorded_problem
 from planner.problem.schema import Problem, WorkloadSpec
 
-HEADER = ("limit on", "of", "statistic", "limit", "value", "verdict", "interval", "chance", "judged by")
+HEADER = ("limit on", "of", "statistic", "limit", "held to", "value", "verdict", "interval", "chance", "judged by")
 NOTHING = "-"
 FORMULAS, NOT_JUDGED = "formulas", "not judged"
 _VERIFIED = "certificate.proof.verified.limits"
@@ -22,7 +22,8 @@ class StatedLimit:
     """A limit, in SI units, and the value that the plan has for it.
 
     `of` is a workload, empty for the whole plan. `value_of` is the statistic that the value is of: that of the limit,
-    or the mean where nothing nearer is predicted. `interval` covers `confidence` of what the value may be.
+    or the mean where nothing nearer is predicted. `interval` covers `confidence` of what the value may be. The search
+    compared with `held_to`, which is stricter than the `bound` where limits are kept `with_confidence`.
     """
 
     metric: str  # ttft_s, attainment, iteration_time_s, gpus, usd_per_hour
@@ -30,12 +31,14 @@ class StatedLimit:
     statistic: str
     sense: Literal["<=", ">="]
     bound: float
+    held_to: float
     value: float | None
     value_of: str
     interval: tuple[float, float] | None
     confidence: float
     judged_by: str
     verdict: str
+    with_confidence: float | None = None
 
     @property
     def kept(self) -> bool | None:
@@ -54,12 +57,23 @@ def stated_limits(envelope: Envelope) -> Iterator[StatedLimit]:
     problem = recorded_problem(envelope.inputs)
     if problem is None:
         return
-    verified = list(_verified(envelope))
-    for workload in problem.workloads:
-        for metric, statistic, bound in _of_workload(workload):
-            judged = next((row for row in verified if row[:3] == (metric, workload.name, statistic)), None)
-            yield judged[3] if judged else _predicted(envelope, metric, workload.name, statistic, bound)
-    yield from (limit for _, _, _, limit, down in verified if down)
+    verified, down = dict[tuple[str, str, str], StatedLimit](), list[StatedLimit]()
+    stated = {
+        (metric, workload.name, statistic): bound
+        for workload in problem.workloads
+        for metric, statistic, bound in _of_workload(workload)
+    }
+    for key, limit, is_down in _verified(envelope):
+        margins = envelope.evidence.margins_of(key[1])
+        confidence = None if margins is None else margins.confidence
+        as_stated = replace(limit, bound=stated.get(key, limit.bound), with_confidence=confidence)
+        if is_down:
+            down.append(as_stated)
+        else:
+            verified[key] = as_stated
+    for key, bound in stated.items():
+        yield verified[key] if key in verified else _predicted(envelope, *key, bound)
+    yield from down
     for metric, bound in _caps(envelope, problem):
         yield _predicted(envelope, metric, "", "mean", bound)
 
@@ -80,15 +94,19 @@ def _caps(envelope: Envelope, problem: Problem) -> Iterator[tuple[str, float]]:
 
 
 def _predicted(envelope: Envelope, metric: str, of: str, statistic: str, bound: float) -> StatedLimit:
+    margins = envelope.evidence.margins_of(of)
+    held_to, confidence = (bound, None) if margins is None else (bound / margins.of_time(metric), margins.confidence)
     rows = [row for row in envelope.predictions if (row.metric, row.of) == (metric, of)]
     wanted = (statistic, "mean") if metric != "attainment" else ("mean",)
     row = next((row for name in wanted for row in rows if row.statistic == name), None)
     sense: Literal["<=", ">="] = ">=" if metric == "attainment" else "<="
     if row is None:
-        return StatedLimit(metric, of, statistic, sense, bound, None, statistic, None, 0.8, NOT_JUDGED, "")
+        unknown = StatedLimit(metric, of, statistic, sense, bound, held_to, None, statistic, None, 0.8, NOT_JUDGED, "")
+        return replace(unknown, with_confidence=confidence)
     judge = _judge(envelope, row)
     shown = statistic if metric == "attainment" else row.statistic
-    return StatedLimit(metric, of, statistic, sense, bound, row.value, shown, row.interval, 0.8, judge, "")
+    known = StatedLimit(metric, of, statistic, sense, bound, held_to, row.value, shown, row.interval, 0.8, judge, "")
+    return replace(known, with_confidence=confidence)
 
 
 def _judge(envelope: Envelope, row: Prediction) -> str:
@@ -98,8 +116,8 @@ def _judge(envelope: Envelope, row: Prediction) -> str:
     return FORMULAS
 
 
-def _verified(envelope: Envelope) -> Iterator[tuple[str, str, str, StatedLimit, bool]]:
-    """(metric, workload, statistic, the limit as it was verified, whether instances were down) of each."""
+def _verified(envelope: Envelope) -> Iterator[tuple[tuple[str, str, str], StatedLimit, bool]]:
+    """((metric, workload, statistic), the limit as it was verified, whether instances were down) of each."""
     verified = envelope.certificate.proof.get("verified")
     rows: Any = verified.get("limits") if isinstance(verified, dict) else None
     try:
@@ -113,7 +131,7 @@ def _verified(envelope: Envelope) -> Iterator[tuple[str, str, str, StatedLimit, 
         ) from error
 
 
-def _row(row: Any) -> tuple[str, str, str, StatedLimit, bool]:  # noqa: ANN401 - a row of a document that may be anything
+def _row(row: Any) -> tuple[tuple[str, str, str], StatedLimit, bool]:  # noqa: ANN401 - a row of a document that may be anything
     """A row as it stands in a plan; raises what comes of one that is none."""
     down = "".join(f", {count} of {role} down" for role, count in row.get("down", {}).items())
     share = row["time"] == "attainment"
@@ -126,6 +144,7 @@ def _row(row: Any) -> tuple[str, str, str, StatedLimit, bool]:  # noqa: ANN401 -
         statistic,
         ">=" if share else "<=",
         float(row["limit"]),
+        float(row["limit"]),
         float(row["value"]),
         statistic,
         interval,
@@ -133,7 +152,7 @@ def _row(row: Any) -> tuple[str, str, str, StatedLimit, bool]:  # noqa: ANN401 -
         str(row.get("judged_by", "simulation")),
         str(row["verdict"]),
     )
-    return metric, workload, f"{statistic} down" if down else statistic, limit, bool(down)
+    return (metric, workload, statistic), limit, bool(down)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,4 +189,8 @@ def _cells(limit: StatedLimit, chance: float | None) -> tuple[str, ...]:
     sure = NOTHING if chance is None else f"{chance:.0%}"
     name, of = limit.metric.removesuffix("_s"), limit.of or "plan"
     bound = f"{limit.sense} {shown(limit.metric, limit.bound)}"
-    return name, of, limit.statistic, bound, value, word, interval, sure, limit.judged_by
+    held_to = NOTHING
+    if limit.held_to != limit.bound:
+        held_to = shown(limit.metric, limit.held_to)
+        held_to += "" if limit.with_confidence is None else f" for {limit.with_confidence:.0%}"
+    return name, of, limit.statistic, bound, held_to, value, word, interval, sure, limit.judged_by

@@ -7,7 +7,7 @@ from pydantic import JsonValue
 from planner.costs.training.config import USABLE_SHARE
 from planner.documents.units import figure, format_si, significant
 from planner.explain.facts import NEAR, TIGHT, Fact
-from planner.plan.schema import Certificate, Decision, Envelope, Prediction, Role
+from planner.plan.schema import Certificate, Decision, Envelope, Expected, LimitMargins, Prediction, Role
 from planner.problem.confidence import BY_ESTIMATE
 from planner.problem.recorded import recorded_problem
 from planner.problem.schema import WorkloadSpec
@@ -18,7 +18,7 @@ _SHOWN_PARTS = 5  # of a step: the largest, the rest together
 def limit_facts(envelope: Envelope) -> Iterator[Fact]:
     """How much of each limit on time is used up, by workload."""
     for workload, prediction, limit_s in limited_predictions(envelope):
-        yield _used_limit(workload, prediction, limit_s)
+        yield _used_limit(workload, prediction, limit_s, envelope.evidence.margins_of(workload))
 
 
 def limited_predictions(envelope: Envelope) -> Iterator[tuple[str, Prediction, float]]:
@@ -41,13 +41,23 @@ def _limit_s(envelope: Envelope, workload: WorkloadSpec, prediction: Prediction)
     return min((bound_s for of, bound_s in stated.items() if of == "mean" or of not in told), default=None)
 
 
-def _used_limit(workload: str, prediction: Prediction, limit_s: float) -> Fact:
-    share = prediction.value / limit_s
+def held_text(limit_s: float, held_to_s: float, margins: LimitMargins | None) -> str:
+    """A limit on a time, what it is held to, and for which confidence."""
+    if margins is None:
+        return format_si(limit_s, "s")
+    held = "" if held_to_s == limit_s else f", held to {format_si(held_to_s, 's')}"
+    return f"{format_si(limit_s, 's')}{held} to be kept with {margins.confidence:.0%}"
+
+
+def _used_limit(workload: str, prediction: Prediction, limit_s: float, margins: LimitMargins | None) -> Fact:
+    """What a prediction uses of its limit, as the search compared the two."""
+    held_to_s = limit_s if margins is None else limit_s / margins.of_time(prediction.metric)
+    share = prediction.value / held_to_s
     name = prediction.metric.removesuffix("_s")
     state = "used up" if share >= TIGHT else "nearly used up" if share >= NEAR else f"{100 * share:.0f} % used"
     what = f"{prediction.statistic} {name} of `{workload}` {format_si(prediction.value, 's')}"
-    what += f" of {format_si(limit_s, 's')}: {state}"
-    figures = {"value_s": prediction.value, "limit_s": limit_s}
+    what += f" of {held_text(limit_s, held_to_s, margins)}: {state}"
+    figures = {"value_s": prediction.value, "limit_s": limit_s, "held_to_s": held_to_s}
     return Fact("binding" if share >= NEAR else "limit", what, (workload, name), figures=figures)
 
 
@@ -152,46 +162,47 @@ def objective_facts(envelope: Envelope) -> Iterator[Fact]:
         what = f"{certificate.within_text}, whose bound is {figure(objective.metric, certificate.within.bound)}"
         yield Fact("evidence", what, ("objective",))
     yield Fact("evidence", f"claim: {certificate.claim}", ("objective",))
+    if certificate.confidence is not None:
+        chosen = {"confidence": float(certificate.confidence)}
+        chosen |= {} if certificate.expected is None else {"expected": float(certificate.expected.value)}
+        about = ("objective", "confidence", "expected")
+        yield Fact("evidence", confidence_text(certificate, certificate.confidence), about, figures=chosen)
+
+
+def confidence_text(certificate: Certificate, confidence: float) -> str:
+    """How sure limits are kept of which the problem does not say, and what other confidences leave."""
     if certificate.expected is not None:
-        expected = certificate.expected
-        chosen = {"confidence": float(expected.confidence), "expected": float(expected.value)}
-        yield Fact("evidence", expected_text(certificate), ("objective", "expected"), figures=chosen)
-    if certificate.by_default is not None:
-        yield Fact("evidence", by_default_text(certificate), ("objective", "confidence"))
+        return _expected_text(certificate, confidence, certificate.expected)
+    metric = certificate.objective.metric
+    plans = {each.confidence: each for each in certificate.confidences}
+    none = " or ".join(f"{at:.0%}" for at, each in plans.items() if each.objective is None)
+    without = f"; no plan was found with {none}" if none else ""
+    if confidence == BY_ESTIMATE:
+        others = [f"{figure(metric, each.objective)} with {at:.0%}" for at, each in plans.items() if each.objective]
+        instead = f", of which more is expected than of {', '.join(others)}" if others else ""
+        return f"limits are kept by the estimate alone{instead}{without}"
+    beside, by_estimate = "", plans.get(BY_ESTIMATE)
+    if by_estimate is not None and by_estimate.objective is not None:
+        judge = "simulation" if by_estimate.simulated else "formulas"
+        beside = f"; {figure(metric, by_estimate.objective)} by {judge} and the estimate alone"
+    return f"limits are kept with {confidence:.0%}, as the problem states no `slo.confidence`{beside}{without}"
 
 
-def expected_text(certificate: Certificate) -> str:
+def _expected_text(certificate: Certificate, confidence: float, expected: Expected) -> str:
     """What is expected where a limit that breaks leaves nothing, and at which confidence; the same at others."""
-    expected, metric = certificate.expected, certificate.objective.metric
-    assert expected is not None
+    metric = certificate.objective.metric
     others = [
         f"{each.confidence:.0%} {'none' if each.objective is None else significant(each.confidence * each.objective)}"
-        for each in expected.searched
-        if each.confidence != expected.confidence
+        for each in certificate.confidences
+        if each.confidence != confidence
     ]
     what = (
-        f"expected: limits are kept with {expected.confidence:.0%} at least, which leaves "
+        f"expected: limits are kept with {confidence:.0%} at least, which leaves "
         f"{figure(metric, expected.value)} by formulas"
     )
     if expected.bound is not None:
         what += f", of at most {figure(metric, expected.bound)} at any confidence"
     return f"{what}; at {', '.join(others)}" if others else what
-
-
-def by_default_text(certificate: Certificate) -> str:
-    """How sure limits are kept of which the problem does not say, and what others leave."""
-    by_default, metric = certificate.by_default, certificate.objective.metric
-    assert by_default is not None
-    plans = {each.confidence: each.objective for each in by_default.searched}
-    none = " or ".join(f"{confidence:.0%}" for confidence, value in plans.items() if value is None)
-    without = f"; no plan was found with {none}" if none else ""
-    if by_default.confidence == BY_ESTIMATE:
-        others = [f"{figure(metric, value)} with {at:.0%}" for at, value in plans.items() if value is not None]
-        instead = f", of which more is expected than of {', '.join(others)}" if others else ""
-        return f"limits are kept by the estimate alone{instead}{without}"
-    by_estimate = plans.get(BY_ESTIMATE)
-    beside = "" if by_estimate is None else f"; {figure(metric, by_estimate)} by formulas and the estimate alone"
-    return f"limits are kept with {by_default.confidence:.0%} by default (`slo.confidence`){beside}{without}"
 
 
 def evidence_facts(envelope: Envelope) -> Iterator[Fact]:

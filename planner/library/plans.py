@@ -40,9 +40,7 @@ class Plan:
     @property
     def problem(self) -> Mapping[str, Any]:
         """The problem that it answers, as its user wrote it, defaults filled in."""
-        from planner.problem.confidence import problem_as_written
-
-        return problem_as_written(self.envelope)
+        return self.envelope.inputs
 
     @property
     def roles(self) -> "tuple[Role, ...]":

@@ -34,5 +34,6 @@ def unproven(objective: Objective) -> Certificate:
 def without_proof(envelope: Envelope) -> Envelope:
     """The plan as one that proves nothing, and that may be priced with any kernel tables."""
     digests = envelope.digests.model_copy(update={"profiles": ()})
-    update = {"certificate": unproven(envelope.certificate.objective), "digests": digests}
-    return envelope.model_copy(update=update)
+    known = envelope.certificate
+    certificate = unproven(known.objective).model_copy(update={"confidence": known.confidence})
+    return envelope.model_copy(update={"certificate": certificate, "digests": digests})

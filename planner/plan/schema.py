@@ -179,34 +179,26 @@ class LeftOutNodes(Spec):
 
 
 class AtConfidence(Spec):
-    """The best of the objective with limits at a confidence, and the bound on it; none where nothing keeps them."""
+    """The best of the objective with limits at a confidence, and the bound on it; none where nothing keeps them.
+
+    By formulas, or of a plan whose limits were `simulated`.
+    """
 
     confidence: Fraction
     objective: Amount | None = None
     bound: Amount | None = None
+    simulated: bool = Field(default=False, exclude_if=operator.not_)
 
 
 class Expected(Spec):
-    """The confidence of most output in expectation, a limit that breaks leaving none: what is expected, and at most.
+    """The most output in expectation, a limit that breaks leaving none, at the confidence that leaves it; and at most.
 
     `value` is the confidence times the objective there, by formulas of steady state; `bound` is on that of every
-    confidence considered, from those that were `searched`; none where a search was stopped.
+    confidence considered; none where a search was stopped.
     """
 
-    confidence: Fraction
     value: Amount
     bound: Amount | None = None
-    searched: tuple[AtConfidence, ...]
-
-
-class ByDefault(Spec):
-    """How sure limits are kept of which the problem does not say: with a `confidence`, half by the estimate alone.
-
-    `searched` says what others leave: no plan where it has no objective. That by the estimate is one of formulas.
-    """
-
-    confidence: Fraction
-    searched: tuple[AtConfidence, ...] = ()
 
 
 class Proven(Spec):
@@ -214,8 +206,6 @@ class Proven(Spec):
 
     `stated` claims nothing: the plan was given, not searched. A gap up to `tolerance` counts as optimal. An
     `estimate` says why limits were judged by formulas alone, where simulation would tell whether they are kept.
-    `expected` says how the confidence of the limits was chosen, where the objective is what is expected, and
-    `by_default` where the problem states none.
     """
 
     claim: str
@@ -234,8 +224,6 @@ class Proven(Spec):
     left_out: tuple[LeftOutNodes, ...] = Field(
         default=(), exclude_if=operator.not_, description="of pools with nodes out of service, or that form groups"
     )
-    expected: Expected | None = None
-    by_default: ByDefault | None = Field(default=None, exclude_if=operator.not_)
 
 
 class Preferred(Proven):
@@ -252,12 +240,17 @@ class Certificate(Proven):
         exclude_if=operator.not_,
         description="the same of the part of the space that the plan was preferred in to better ones elsewhere",
     )
-
-    @property
-    def chosen_confidence(self) -> float | None:
-        """With which limits are kept of which the problem does not say; None where nothing chose one."""
-        chosen = self.expected or self.by_default
-        return None if chosen is None else chosen.confidence
+    confidence: Fraction | None = Field(
+        default=None,
+        exclude_if=operator.not_,
+        description="with which limits are kept of which the problem does not say; half is by the estimate alone",
+    )
+    confidences: tuple[AtConfidence, ...] = Field(
+        default=(), exclude_if=operator.not_, description="that it was chosen from, and what limits leave at each"
+    )
+    expected: Expected | None = Field(
+        default=None, exclude_if=operator.not_, description="what is expected, where that chose the confidence"
+    )
 
     @property
     def within_text(self) -> str:
@@ -298,6 +291,21 @@ class TimeBelief(Spec):
     freedom: Annotated[float, Field(gt=0)] | None = None
 
 
+class LimitMargins(Spec):
+    """By how much the limits of a workload are divided to be kept with a confidence: what a search compares with."""
+
+    of: str
+    confidence: Fraction
+    ttft: Annotated[float, Field(gt=0)] = Field(description="limits on the time to the first token")
+    tpot: Annotated[float, Field(gt=0)] = Field(description="all other limits on times")
+
+    def of_time(self, metric: str) -> float:
+        """By how much a limit on a time is divided; 1 of what is no time (`attainment`)."""
+        if metric == "attainment":
+            return 1.0
+        return self.ttft if metric == "ttft_s" else self.tpot
+
+
 class Evidence(Spec):
     """What the costs rest on: the share of predicted time by basis, and every fallback in words."""
 
@@ -313,6 +321,13 @@ class Evidence(Spec):
     beliefs: tuple[TimeBelief, ...] = Field(
         default=(), exclude_if=operator.not_, description="of the times of each workload, where own runs tell of them"
     )
+    margins: tuple[LimitMargins, ...] = Field(
+        default=(), exclude_if=operator.not_, description="of the limits of each workload that has a confidence"
+    )
+
+    def margins_of(self, workload: str) -> LimitMargins | None:
+        """Those of the limits of a workload, where they have a confidence."""
+        return next((each for each in self.margins if each.of == workload), None)
 
 
 class Digests(Spec, records.Digests):

@@ -6,7 +6,7 @@ to; whether they are the same files is for the digests to say.
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -128,10 +128,12 @@ def resolved_again(
     models: Mapping[str, str],
     hand: AtHand,
     tables: Collection[str] = (),
+    confidence: float | None = None,
 ) -> Resolved:
     """The recorded problem with every name looked up and every file found.
 
-    `models` are the digests of its models, `tables` those of the kernel tables that it was priced with.
+    `models` are the digests of its models, `tables` those of the kernel tables that it was priced with, `confidence`
+    that which was chosen for its limits.
 
     Raises NotAtHand for files that are not, PlannerError for a problem that is none or names what nobody knows.
     """
@@ -150,7 +152,7 @@ def resolved_again(
             "costs": problem.costs.model_copy(update=_costs(problem, hand, tables)),
         }
     )
-    return resolve(located, INPUTS)
+    return replace(resolve(located, INPUTS), confidence=confidence)
 
 
 def _traced(problem: Problem, hand: AtHand) -> Iterator[Any]:

@@ -52,6 +52,7 @@ class Resolved:
     workloads: tuple[Workload, ...]
     where: Where
     cached: CachedPrefixes | None = None  # what of the `cache` of the problem is bought, once that is decided
+    confidence: float | None = None  # with which limits are kept of which the problem does not say, once it is chosen
 
     @property
     def price_notes(self) -> tuple[str, ...]:

@@ -44,10 +44,10 @@ def candidates_section(envelope: Envelope, decision: Decision, folder: Path) -> 
 
 def _considered(envelope: Envelope, decision: Decision, folder: Path) -> tuple[list[Point], str]:
     """A point for every instance type that was considered, or for those in the proof, and which of both it is."""
-    kind, digests = find_kind(envelope.kind), envelope.digests
+    kind, digests, confidence = find_kind(envelope.kind), envelope.digests, envelope.certificate.confidence
     try:
         hand = AtHand(folders=(folder,))
-        resolved = resolved_again(envelope.inputs, kind.options, digests.models, hand, digests.profiles)
+        resolved = resolved_again(envelope.inputs, kind.options, digests.models, hand, digests.profiles, confidence)
         everything = kind.considered(resolved)
     except PlannerError as error:
         return list(_of_mix(envelope)), f"Those in the proof alone: {error.what}."

@@ -144,7 +144,8 @@ def _limits(envelope: Envelope, decision: Decision) -> Iterator[Section]:
         return
     judged = [_against(row) for row in rows if row.limit.value is not None and row.limit.sense == "<="]
     body = (against("values against their limits", judged) if judged else "") + table(HEADER, (r.cells for r in rows))
-    yield Section("Limits and latencies", body, "Bars are shares of the limit; the line across a bar is its interval.")
+    note = "Bars are shares of the limit, or of what it is held to; the line across a bar is its interval."
+    yield Section("Limits and latencies", body, note)
 
 
 def _against(row: LimitRow) -> Against:
@@ -152,7 +153,7 @@ def _against(row: LimitRow) -> Against:
     value = limit.value or 0.0
     low, high = limit.interval or (value, value)
     name = f"{limit.statistic} {_words(limit.metric)} {limit.of}".strip()
-    return Against(name, value, low, high, limit.bound, bool(limit.kept), " ".join(row.cells[:7]))
+    return Against(name, value, low, high, limit.held_to, bool(limit.kept), " ".join(row.cells[:8]))
 
 
 def _others(envelope: Envelope) -> Iterator[Section]:

@@ -328,7 +328,7 @@ def test_a_run_makes_its_own_deployment_as_sure_as_reruns_are(tmp_path: Path) ->
     assert 1.0 < tpot[0] < 1.0 + 4.0 * RERUN < 1.1 < tpot[1]
     near = solved()
     assert near.certificate.expected is not None
-    assert near.certificate.expected.confidence == CONFIDENCES[-1], "so sure that none expects more"
+    assert near.certificate.confidence == CONFIDENCES[-1], "so sure that none expects more"
     beside = [solved(clients=clients).evidence.beliefs[1] for clients in (8, 4)]
     assert [belief.metric for belief in beside] == ["tpot_s", "tpot_s"]
     assert beside[0].high < 4.0 * RERUN < beside[1].high, "beside the run"

@@ -201,7 +201,7 @@ def test_limits_and_memory_that_are_nearly_used_up_bind(solved: Solved) -> None:
     limits = [told for told in (*most.facts, *cheap.facts) if "limit_s" in told.figures]
     assert {told.topic for told in limits} == {"binding", "limit"}
     for told in limits:
-        assert (told.topic == "binding") is (told.figures["value_s"] >= 0.9 * told.figures["limit_s"])
+        assert (told.topic == "binding") is (told.figures["value_s"] >= 0.9 * told.figures["held_to_s"])
 
 
 @pytest.mark.parametrize("name", [CHEAP, MOST])

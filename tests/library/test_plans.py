@@ -40,7 +40,7 @@ def test_a_plan_is_read_as_it_is_saved(plan: planner.Plan, tmp_path: Path) -> No
 
 
 def test_the_problem_of_a_plan_is_solved_as_its_file_is(plan: planner.Plan) -> None:
-    assert plan.certificate.chosen_confidence == 0.7
+    assert plan.certificate.confidence == 0.7
     assert planner.solve(plan.problem, level="static").to_json() == plan.to_json()
 
 

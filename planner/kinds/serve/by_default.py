@@ -15,8 +15,8 @@ from planner.costs.rates.calibration import load_calibration
 from planner.costs.rates.spread import group_of_runs
 from planner.errors import Infeasible
 from planner.kinds.serve.steady.search import prepare, search
-from planner.plan.schema import AtConfidence, ByDefault, Envelope
-from planner.problem.confidence import BY_ESTIMATE, at_confidence
+from planner.plan.schema import AtConfidence, Envelope
+from planner.problem.confidence import BY_ESTIMATE, leaves_open
 from planner.problem.resolve import Resolved
 from planner.progress import Limits
 
@@ -28,18 +28,18 @@ Solve = Callable[[Resolved, Limits], Envelope]
 def solved_by_default(resolved: Resolved, limits: Limits, solve: Solve) -> Envelope:
     """The plan at the highest of CONFIDENCES that any plan has, or by the estimate; its certificate says which.
 
-    Raises what `solve` raises of the problem as it stands.
+    Raises what `solve` raises of the limits as they stand.
     """
     if not takes_default(resolved):
         return solve(resolved, limits)
     searched: list[AtConfidence] = []
     for confidence in CONFIDENCES:
         limits.tell(f"keeping limits with {confidence:.0%}")
-        plan = _plan_if_any(at_confidence(resolved, confidence), limits, solve)
+        plan = _plan_if_any(replace(resolved, confidence=confidence), limits, solve)
         if plan is not None:
-            return _more_expected(resolved, limits, solve, plan, confidence, searched)
+            return _more_expected(resolved, limits, solve, plan, searched)
         searched.append(AtConfidence(confidence=confidence))
-    return _stating(solve(resolved, limits), BY_ESTIMATE, searched)
+    return _chosen_from(solve(replace(resolved, confidence=BY_ESTIMATE), limits), searched)
 
 
 def _more_expected(
@@ -47,32 +47,30 @@ def _more_expected(
     limits: Limits,
     solve: Solve,
     sure: Envelope,
-    confidence: float,
     searched: Sequence[AtConfidence],
 ) -> Envelope:
     """The plan that is `sure` of its limits with a confidence, or that by the estimate where more is expected of it.
 
     The latter is made where formulas promise so much; others `searched` before have no plan.
     """
-    own = AtConfidence(confidence=confidence, objective=sure.certificate.objective.value)
-    at_estimate = AtConfidence(confidence=BY_ESTIMATE, objective=_by_formulas(resolved, limits))
+    as_it_stands, own = replace(resolved, confidence=BY_ESTIMATE), _at_own(sure)
+    at_estimate = AtConfidence(confidence=BY_ESTIMATE, objective=_by_formulas(as_it_stands, limits))
     if at_estimate.objective is None:
-        return _stating(sure, confidence, searched)
+        return _chosen_from(sure, searched)
     if _expected(sure, at_estimate) > _expected(sure, own):
-        plan = _plan_if_any(resolved, limits, solve)
-        objective = None if plan is None else plan.certificate.objective.value
-        at_estimate = AtConfidence(confidence=BY_ESTIMATE, objective=objective)
+        plan = _plan_if_any(as_it_stands, limits, solve)
+        at_estimate = AtConfidence(confidence=BY_ESTIMATE) if plan is None else _at_own(plan)
         if plan is not None and _expected(sure, at_estimate) > _expected(sure, own):
-            return _stating(plan, BY_ESTIMATE, (*searched, own))
-    return _stating(sure, confidence, (*searched, at_estimate))
+            return _chosen_from(plan, (*searched, own))
+    return _chosen_from(sure, (*searched, at_estimate))
 
 
 def takes_default(resolved: Resolved) -> bool:
-    """Whether limits on times are stated without a confidence, and it is known how far predictions of these err."""
+    """Whether limits on times are left without a confidence, and it is known how far predictions of these err."""
     problem = resolved.problem
     slos = [workload.spec.slo for workload in resolved.workloads]
-    limited = any(slo.confidence is None and slo.has_time_limits for slo in slos)
-    if problem.objective.expected is not None or not limited:
+    limited = any(map(leaves_open, slos))
+    if resolved.confidence is not None or problem.objective.expected is not None or not limited:
         return False
     by_layout = problem.options.get("judged_by") == "simulation" and has_own_runs(resolved)
     return not by_layout and {"ttft", "tpot"} <= set(load_calibration(problem.costs.calibration).spreads)
@@ -98,7 +96,7 @@ def _plan_if_any(resolved: Resolved, limits: Limits, solve: Solve) -> Envelope |
 
 
 def _by_formulas(resolved: Resolved, limits: Limits) -> float | None:
-    """The best objective with limits as they stand; not told beside memory for prefixes, which is another search."""
+    """The best objective by formulas; not told beside memory for prefixes, which is another search."""
     if resolved.problem.cache is not None:
         return None
     setting = prepare(resolved)
@@ -114,6 +112,13 @@ def _expected(plan: Envelope, at: AtConfidence) -> float:
     return at.confidence * at.objective if maximising else -at.objective / at.confidence
 
 
-def _stating(plan: Envelope, confidence: float, searched: Sequence[AtConfidence]) -> Envelope:
-    by_default = ByDefault(confidence=confidence, searched=tuple(searched))
-    return plan.model_copy(update={"certificate": plan.certificate.model_copy(update={"by_default": by_default})})
+def _at_own(plan: Envelope) -> AtConfidence:
+    """What a plan reaches at its confidence."""
+    known = plan.certificate
+    assert known.confidence is not None
+    return AtConfidence(confidence=known.confidence, objective=known.objective.value, simulated=known.estimate is None)
+
+
+def _chosen_from(plan: Envelope, searched: Sequence[AtConfidence]) -> Envelope:
+    told = {"confidences": tuple(searched)}
+    return plan.model_copy(update={"certificate": plan.certificate.model_copy(update=told)})

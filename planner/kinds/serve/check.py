@@ -10,9 +10,9 @@ from planner.kinds.serve.proof.repriced_drafts import repriced_drafts
 from planner.kinds.serve.proof.repriced_units import repriced
 from planner.models.architecture import Architecture, MoeFfn
 from planner.plan.findings import Finding
-from planner.plan.schema import ByDefault, Envelope, Expected, Role
+from planner.plan.schema import Certificate, Envelope, Expected, Role
 from planner.plan.sides import ffn_roles
-from planner.problem.confidence import BY_ESTIMATE
+from planner.problem.confidence import leaves_open
 from planner.problem.recorded import recorded_model, recorded_options, recorded_problem
 from planner.problem.schema import Problem
 
@@ -38,12 +38,12 @@ def check(envelope: Envelope, decision: ServeDecision) -> list[Finding]:
     """One finding a rule and role or workload."""
     findings = [_mode(decision), *_handover(decision), *_limits(decision), *_sides(decision)]
     if envelope.certificate.expected is not None:
-        findings.append(_expected(envelope.certificate.expected))
+        findings.append(_expected(envelope.certificate, envelope.certificate.expected))
     problem = recorded_problem(envelope.inputs)
     if problem is None:
         return findings
-    if envelope.certificate.by_default is not None:
-        findings.append(_by_default(envelope.certificate.by_default, problem))
+    if envelope.certificate.confidence is not None:
+        findings.append(_confidence(envelope.certificate.confidence, problem))
     findings += [*_models(decision, problem), *_orders(decision, problem), *proof_findings(envelope, decision, problem)]
     findings += legality(decision, problem)
     findings += repriced(envelope, decision, problem)
@@ -59,23 +59,25 @@ def check(envelope: Envelope, decision: ServeDecision) -> list[Finding]:
     return findings
 
 
-def _expected(expected: Expected) -> Finding:
+def _expected(stated: Certificate, expected: Expected) -> Finding:
     """What is expected is confidence times objective, the most of those searched, and within its bound."""
-    worth = {each.confidence: each.confidence * (each.objective or 0.0) for each in expected.searched}
-    right = math.isclose(worth.get(expected.confidence, 0.0), expected.value, rel_tol=_ROUNDING)
+    worth = {each.confidence: each.confidence * (each.objective or 0.0) for each in stated.confidences}
+    confidence = stated.confidence or 0.0
+    right = math.isclose(worth.get(confidence, 0.0), expected.value, rel_tol=_ROUNDING)
     right = right and max(worth.values()) <= expected.value * (1.0 + _ROUNDING)
     right = right and (expected.bound is None or expected.value <= expected.bound * (1.0 + _ROUNDING))
-    what = f"{expected.value:.6g} is expected at a confidence of {expected.confidence:g}, the most of those searched"
+    what = f"{expected.value:.6g} is expected at a confidence of {confidence:g}, the most of those searched"
     hint = "solve again: the confidence was not chosen by what is stated"
     return Finding("certificate.expected", right, what, "certificate.expected", hint)
 
 
-def _by_default(by_default: ByDefault, problem: Problem) -> Finding:
-    """Limits are kept in the plan's problem with the confidence that it states, and as they stand by the estimate."""
-    confidences = {each.slo.confidence or BY_ESTIMATE for each in problem.workloads if each.slo.has_time_limits}
-    what = f"limits are kept with a confidence of {by_default.confidence:g}, by default"
-    hint = "solve again: the problem in the plan has its limits at other confidences"
-    return Finding("certificate.by_default", by_default.confidence in confidences, what, "certificate.by_default", hint)
+def _confidence(confidence: float, problem: Problem) -> Finding:
+    """A confidence is chosen only for limits whose problem states none."""
+    left_open = any(leaves_open(workload.slo) for workload in problem.workloads)
+    what = f"limits are kept with a confidence of {confidence:g}"
+    what += ", which the problem leaves open" if left_open else ", and the problem leaves none open"
+    hint = "solve again: the problem in the plan states how sure its limits are to be kept"
+    return Finding("certificate.confidence", left_open, what, "certificate.confidence", hint)
 
 
 def _mode(decision: ServeDecision) -> Finding:

@@ -21,7 +21,7 @@ from planner.errors import PlannerError
 from planner.kinds.serve.by_default import has_own_runs
 from planner.kinds.serve.steady.search import ServeSetting, prepare, search
 from planner.plan.schema import AtConfidence, Expected
-from planner.problem.confidence import BY_ESTIMATE, at_confidence
+from planner.problem.confidence import BY_ESTIMATE
 from planner.problem.resolve import Resolved
 from planner.progress import Limits
 
@@ -30,19 +30,20 @@ CONFIDENCES = (0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The problem with its limits at the confidence of most expected output, and what is expected."""
+    """The confidence of most expected output, what is expected, and the confidences that it was chosen from."""
 
-    resolved: Resolved
-    expected: Expected | None  # none where no mix keeps the limits even by the estimate
+    confidence: float
+    expected: Expected | None = None  # none where no mix keeps the limits even by the estimate
+    searched: tuple[AtConfidence, ...] = ()
 
 
 def most_expected(resolved: Resolved, limits: Limits) -> Chosen:
-    """The confidence of most expected output, by formulas of steady state; the problem asks for it no more.
+    """The confidence of most expected output, by formulas of steady state.
 
     Raises PlannerError for problems that state a confidence, no limit on a time, or another objective than a most.
     """
     _require_askable(resolved)
-    first = prepare(at_confidence(resolved, BY_ESTIMATE))
+    first = prepare(replace(resolved, confidence=BY_ESTIMATE))
     at: dict[float, AtConfidence] = {}
     while left := _open(at):
         confidence = left[len(left) // 2] if at else left[0]
@@ -52,26 +53,26 @@ def most_expected(resolved: Resolved, limits: Limits) -> Chosen:
         by_estimate = _searched(first, resolved, BY_ESTIMATE, limits)
         at[BY_ESTIMATE] = by_estimate
         if by_estimate.objective is None:
-            return Chosen(at_confidence(resolved, BY_ESTIMATE), None)
+            return Chosen(BY_ESTIMATE)
         kept = {BY_ESTIMATE: by_estimate}
     best = max(kept, key=lambda confidence: (confidence * _value(kept[confidence]), confidence))
     value = best * _value(kept[best])
     bounds = [_most(confidence, at) for confidence in (*CONFIDENCES, *at)]
     expected = Expected(
-        confidence=best,
         value=value,
         bound=None if None in bounds else max(value, *(bound for bound in bounds if bound is not None)),
-        searched=tuple(at[confidence] for confidence in sorted(at)),
     )
-    return Chosen(at_confidence(resolved, best), expected)
+    return Chosen(best, expected, tuple(at[confidence] for confidence in sorted(at)))
 
 
 def counts_expected(resolved: Resolved) -> bool:
-    """Whether what is expected counts: as the problem says, or else where own runs are near its layouts.
+    """Whether what is expected chooses the confidence: as the problem says, or else where own runs are near layouts.
 
     Picks of what is expected captured most after such runs on measured deployments (docs/calibration.md).
     """
     problem = resolved.problem
+    if resolved.confidence is not None:
+        return False
     if problem.objective.expected is not None:
         return problem.objective.expected
     slos = [workload.spec.slo for workload in resolved.workloads]
@@ -108,7 +109,7 @@ def _require_askable(resolved: Resolved) -> None:
 def _searched(first: ServeSetting, resolved: Resolved, confidence: float, limits: Limits) -> AtConfidence:
     """The most output at a confidence; no objective where no mix keeps the limits."""
     limits.tell(f"searching at a confidence of {confidence:.0%}")
-    setting = replace(prepare(at_confidence(resolved, confidence)), priced=first.priced)
+    setting = replace(prepare(replace(resolved, confidence=confidence)), priced=first.priced)
     outcome = search(setting, setting.targets, limits, tie_break=False)
     if not outcome.has_mix:
         return AtConfidence(confidence=confidence, bound=0.0 if outcome.proven else None)

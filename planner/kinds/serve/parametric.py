@@ -17,7 +17,7 @@ from planner.kinds.serve.steady.formulate import formulate
 from planner.kinds.serve.steady.limits import explain_infeasible
 from planner.kinds.serve.steady.points import Tally
 from planner.kinds.serve.steady.search import Outcome, ServeSetting, list_candidates, prepare, search, solve_problem
-from planner.problem.confidence import BY_ESTIMATE, at_confidence
+from planner.problem.confidence import BY_ESTIMATE, confidence_of
 from planner.problem.resolve import Resolved
 from planner.problem.schema import Problem
 from planner.progress import Limits
@@ -136,12 +136,13 @@ class Line:
 
 def _surely(resolved: Resolved) -> Resolved:
     """The problem with its limits at the confidence that there is by default, all along the line."""
-    return at_confidence(resolved, DEFAULT_CONFIDENCE) if takes_default(resolved) else resolved
+    return replace(resolved, confidence=DEFAULT_CONFIDENCE) if takes_default(resolved) else resolved
 
 
 def _sureness(resolved: Resolved) -> str:
     """` with 70%`, of limits at a confidence."""
-    confidences = {workload.spec.slo.confidence for workload in resolved.workloads} - {None, BY_ESTIMATE}
+    slos = (workload.spec.slo for workload in resolved.workloads)
+    confidences = {confidence_of(slo, resolved.confidence) for slo in slos} - {None, BY_ESTIMATE}
     return f" with {' and '.join(f'{confidence:.0%}' for confidence in confidences)}" if confidences else ""
 
 

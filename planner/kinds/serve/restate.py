@@ -38,7 +38,7 @@ from planner.solvers.stochastic.routed_queues import Routing
 
 NEXT_BEST = LeftOut("certificate.next_best", "what plans of another make lose")
 EXPECTED = LeftOut("certificate.expected", "what is expected at other confidences")
-BY_DEFAULT = LeftOut("certificate.by_default", "what plans at other confidences are worth")
+CONFIDENCES = LeftOut("certificate.confidences", "what plans at other confidences are worth")
 FRONTIER = LeftOut("decision.frontier", "the other points of the trade-off")
 SIMULATED = LeftOut(
     "predictions", "times and shares that were simulated", hint="`planner check --level simulate`", proven=False
@@ -78,12 +78,11 @@ def prove(envelope: Envelope, decision: ServeDecision, hand: AtHand) -> Iterator
 def _priced(
     stated: Envelope, decision: ServeDecision, hand: AtHand, *, reserving: bool, limited: bool = True
 ) -> Restated:
-    resolved, tally = (
-        resolved_again(stated.inputs, ServeOptions, stated.digests.models, hand, stated.digests.profiles),
-        Tally(),
-    )
+    digests, confidence = stated.digests, stated.certificate.confidence
+    resolved = resolved_again(stated.inputs, ServeOptions, digests.models, hand, digests.profiles, confidence)
     setting = prepare(bought_again(resolved, decision), reserving=reserving, spread_gpus=stated.evidence.spread_gpus)
     under = _proposed_under(stated, setting) if limited else relaxed(setting.targets, ANY_LIMIT)
+    tally = Tally()
     candidates = list_candidates(setting, under, tally)
     if "verified" in stated.certificate.proof or not limited:
         candidates = [
@@ -104,8 +103,8 @@ def _of_confidences(stated: Envelope) -> Iterator[LeftOut]:
     """What is said of searches at other confidences."""
     if stated.certificate.expected is not None:
         yield EXPECTED
-    if stated.certificate.by_default is not None:
-        yield BY_DEFAULT
+    if stated.certificate.confidences:
+        yield CONFIDENCES
 
 
 def _proposed_under(stated: Envelope, setting: ServeSetting) -> tuple[Target, ...]:
@@ -198,7 +197,7 @@ def _steady(stated: Envelope, setting: ServeSetting, outcome: Outcome, decision:
         made = MixCertificate(model, DualTree.from_dict(tree if isinstance(tree, dict) else {}), columns.objective_unit)
         proven = certificate(setting, outcome, made, _listed(stated.certificate.next_best))
         proven = beside_memory_again(proven, stated.certificate)
-    chosen = {"expected": stated.certificate.expected, "by_default": stated.certificate.by_default}
+    chosen = {"expected": stated.certificate.expected, "confidences": stated.certificate.confidences}
     proven = proven.model_copy(update=chosen)
     return estimated_again(steady_plan(setting, outcome, proven, decision.frontier), setting, stated.certificate)
 

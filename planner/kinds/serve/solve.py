@@ -38,8 +38,9 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
     if not counts_expected(resolved):
         return solved_by_default(resolved, limits, _solved)
     chosen = most_expected(resolved, limits)
-    plan = _solved(chosen.resolved, limits)
-    return plan.model_copy(update={"certificate": plan.certificate.model_copy(update={"expected": chosen.expected})})
+    plan = _solved(replace(resolved, confidence=chosen.confidence), limits)
+    told = {"expected": chosen.expected, "confidences": chosen.searched}
+    return plan.model_copy(update={"certificate": plan.certificate.model_copy(update=told)})
 
 
 def _solved(resolved: Resolved, limits: Limits) -> Envelope:

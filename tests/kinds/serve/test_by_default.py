@@ -8,14 +8,20 @@ from static_level import solve
 
 from planner.alternatives.ranking import alternatives
 from planner.diff import diff_plans
+from planner.documents.units import format_si
 from planner.errors import Infeasible
 from planner.explain.chances import chances_of
 from planner.explain.explanation import explain_plan
-from planner.explain.stated import by_default_text
+from planner.explain.facts import NEAR
+from planner.explain.limits import stated_limits
+from planner.explain.stated import confidence_text, limit_facts
 from planner.kinds.serve.by_default import CONFIDENCES, DEFAULT_CONFIDENCE, solved_by_default
 from planner.kinds.serve.options import ServeDecision
-from planner.plan.schema import ByDefault, Envelope
-from planner.problem.confidence import BY_ESTIMATE, as_written
+from planner.kinds.serve.proof.stated import setting_of_plan
+from planner.kinds.serve.steady.search import ServeSetting
+from planner.plan.schema import Certificate, Envelope
+from planner.problem.confidence import BY_ESTIMATE
+from planner.problem.recorded import recorded_problem
 from planner.problem.resolve import Resolved, normalised
 from planner.progress import Limits
 
@@ -30,9 +36,9 @@ def _by_default(edits: dict[str, Any]) -> Envelope:
     return solve(small(edits | UNSAID))
 
 
-def _chosen(plan: Envelope) -> ByDefault:
-    assert plan.certificate.by_default is not None
-    return plan.certificate.by_default
+def _text(certificate: Certificate) -> str:
+    assert certificate.confidence is not None
+    return confidence_text(certificate, certificate.confidence)
 
 
 def _value(edits: dict[str, Any], confidence: float) -> float | None:
@@ -68,9 +74,9 @@ def test_limits_are_kept_as_if_the_confidence_were_stated(edits: dict[str, Any])
     assert plan.assumptions == stated.assumptions
     assert not broken_rules(plan)
     assert all(sure.chance >= DEFAULT_CONFIDENCE - 1e-9 for sure in chances_of(plan, decision))
-    (by_estimate,) = _chosen(plan).searched
+    (by_estimate,) = plan.certificate.confidences
     assert by_estimate.objective == pytest.approx(objective_of(solve(small(edits))))
-    assert by_default_text(plan.certificate) in [fact.what for fact in explain_plan(plan, decision).facts]
+    assert _text(plan.certificate) in [fact.what for fact in explain_plan(plan, decision).facts]
 
 
 @pytest.mark.parametrize("beside", [{}, FEWEST], ids=["most", "least"])
@@ -88,7 +94,7 @@ def test_a_preference_gives_way_where_it_has_no_plan_or_is_not_worth_its_price(b
             assert told.value.conflict == as_it_stands.value.conflict
         else:
             plan = _by_default(edits)
-            assert _chosen(plan).confidence == wanted
+            assert plan.certificate.confidence == wanted
             assert objective_of(plan) == pytest.approx(_value(edits, wanted))
             assert not broken_rules(plan)
     assert set(came_to) == {None, BY_ESTIMATE, *CONFIDENCES}
@@ -104,14 +110,15 @@ def test_a_preference_gives_way_where_it_has_no_plan_or_is_not_worth_its_price(b
     ],
 )
 def test_what_is_said_or_cannot_be_kept_has_no_default(edits: dict[str, Any]) -> None:
-    assert solve(small(UNSAID | edits)).certificate.by_default is None
+    assert solve(small(UNSAID | edits)).certificate.confidence is None
 
 
 def test_alternatives_keep_their_limits_as_the_best_does() -> None:
     best, *others = alternatives(small(LOOSE | UNSAID), 3, Limits()).plans
-    assert _chosen(best).confidence == DEFAULT_CONFIDENCE
+    assert best.certificate.confidence == DEFAULT_CONFIDENCE
     assert len(others) == 2
     for other in others:
+        assert other.certificate.confidence == DEFAULT_CONFIDENCE
         assert f"for a confidence of {DEFAULT_CONFIDENCE:g}" in " ".join(other.assumptions)
         assert objective_of(other) <= objective_of(best) * (1 + 1e-9)
         assert not broken_rules(other)
@@ -121,42 +128,61 @@ def test_alternatives_keep_their_limits_as_the_best_does() -> None:
 
 def test_another_confidence_than_that_of_the_limits_is_seen() -> None:
     plan = _by_default(LOOSE)
-    altered = plan.certificate.model_copy(update={"by_default": ByDefault(confidence=CONFIDENCES[-1])})
+    altered = plan.certificate.model_copy(update={"confidence": CONFIDENCES[-1]})
     rules = [finding.rule for finding in broken_rules(plan.model_copy(update={"certificate": altered}))]
-    assert "certificate.by_default" in rules
+    assert "restated.evidence" in rules
+    stated = solve(small(LOOSE | UNSAID | {"workloads.0.slo.confidence": DEFAULT_CONFIDENCE}))
+    altered = stated.certificate.model_copy(update={"confidence": DEFAULT_CONFIDENCE})
+    rules = [finding.rule for finding in broken_rules(stated.model_copy(update={"certificate": altered}))]
+    assert "certificate.confidence" in rules
 
 
 @pytest.mark.parametrize("tpot_ms", TPOT_MS[1:])
-def test_the_problem_as_its_user_wrote_it_is_had_from_a_plan_with_any_confidence(tpot_ms: float) -> None:
+def test_the_problem_in_a_plan_is_the_one_that_was_given_whatever_confidence_was_chosen(tpot_ms: float) -> None:
     edits = {"workloads.0.slo": {"ttft": "2s", "tpot": f"{tpot_ms}ms"}} | UNSAID
     plan = solve(small(edits))
-    wrote = as_written(plan.inputs, plan.certificate.model_dump(mode="json"))
-    assert wrote | {"options": {}} == normalised(small(edits)) | {"options": {}}  # of which the level is the test's
+    assert plan.certificate.confidence is not None
+    given = normalised(small(edits))
+    assert {**plan.inputs, "options": {}} == {**given, "options": {}}  # of which the level is the test's
 
 
-def test_a_problem_asks_again_for_what_is_expected_and_keeps_what_the_estimate_did_not_choose() -> None:
-    inputs = {"objective": {"maximize": "goodput_per_gpu"}, "workloads": [{"slo": {"tpot": 0.01, "confidence": 0.5}}]}
-    wrote = as_written(inputs, {"expected": {"confidence": 0.5}})
-    asked = {"maximize": "goodput_per_gpu", "expected": True}
-    assert wrote == {"objective": asked, "workloads": [{"slo": {"tpot": 0.01}}]}
-    assert as_written(inputs, {"by_default": {"confidence": 0.5}}) == inputs
+def test_a_plan_is_priced_again_at_the_confidence_that_was_chosen() -> None:
+    plan = _by_default(LOOSE)
+    problem, (margins,) = recorded_problem(plan.inputs), plan.evidence.margins
+    assert problem is not None
+    setting = setting_of_plan(plan, problem, "serve.drafts")
+    assert isinstance(setting, ServeSetting)
+    assert (setting.targets[0].margins.ttft, setting.targets[0].margins.tpot) == (margins.ttft, margins.tpot)
+
+
+def test_limits_bind_by_what_they_are_held_to() -> None:
+    plan = _by_default(LOOSE)
+    (margins,), limit_s = plan.evidence.margins, 0.012
+    held_to_s = limit_s / margins.tpot
+    near = tuple(
+        row.model_copy(update={"value": NEAR * held_to_s}) for row in plan.predictions if row.metric == "tpot_s"
+    )
+    plan = plan.model_copy(update={"predictions": near})
+    (told,) = limit_facts(plan)
+    assert (told.topic, told.figures["limit_s"]) == ("binding", limit_s)
+    assert f"{format_si(limit_s, 's')}, held to {format_si(held_to_s, 's')} to be kept with 70%" in told.what
+    (shown,) = (limit for limit in stated_limits(plan) if limit.metric == "tpot_s")
+    assert (shown.bound, shown.held_to) == (limit_s, held_to_s)
+    as_it_stands = plan.evidence.model_copy(update={"margins": ()})
+    (told,) = limit_facts(plan.model_copy(update={"evidence": as_it_stands}))
+    assert told.topic == "limit"
 
 
 def test_where_formulas_promised_a_plan_and_there_is_none_the_record_says_so() -> None:
     edits = {"workloads.0.slo": {"ttft": "2s", "tpot": f"{TPOT_MS[3]}ms"}} | UNSAID
-    assert _chosen(solve(small(edits))).confidence == BY_ESTIMATE
+    assert solve(small(edits)).certificate.confidence == BY_ESTIMATE
 
     def solve_sure(resolved: Resolved, limits: Limits) -> Envelope:
-        if resolved.problem.workloads[0].slo.confidence is None:
+        if resolved.confidence == BY_ESTIMATE:
             raise Infeasible([], proved=False)
         return solve(resolved, limits)
 
     plan = solved_by_default(small(edits), Limits(), solve_sure)
-    assert _chosen(plan).confidence == DEFAULT_CONFIDENCE
-    assert [(each.confidence, each.objective) for each in _chosen(plan).searched] == [(BY_ESTIMATE, None)]
-    assert "no plan was found with 50%" in by_default_text(plan.certificate)
-
-
-def test_a_confidence_that_the_user_stated_stays_in_the_problem() -> None:
-    plan = solve(small(LOOSE | UNSAID | {"workloads.0.slo.confidence": DEFAULT_CONFIDENCE}))
-    assert as_written(plan.inputs, plan.certificate.model_dump(mode="json")) == plan.inputs
+    assert plan.certificate.confidence == DEFAULT_CONFIDENCE
+    assert [(each.confidence, each.objective) for each in plan.certificate.confidences] == [(BY_ESTIMATE, None)]
+    assert "no plan was found with 50%" in _text(plan.certificate)

@@ -57,8 +57,8 @@ def memory_findings(envelope: Envelope, hand: AtHand) -> Iterator[Finding]:
     stated = envelope.certificate.proof.get(MEMORY)
     if not isinstance(stated, dict):
         return
-    digests = envelope.digests
-    resolved = resolved_again(envelope.inputs, ServeOptions, digests.models, hand, digests.profiles)
+    digests, confidence = envelope.digests, envelope.certificate.confidence
+    resolved = resolved_again(envelope.inputs, ServeOptions, digests.models, hand, digests.profiles, confidence)
     search = MemorySearch(prepare(resolved), prefix_choices_of(resolved), Limits())
     answer = search.cheapest()
     for name, again in search.proof(answer).items():

@@ -16,7 +16,7 @@ from planner.kinds.serve.plan.context import beyond_predictions, context_assumpt
 from planner.kinds.serve.plan.encoded import encoding_predictions
 from planner.kinds.serve.plan.losses import losses_of, spare_room
 from planner.kinds.serve.plan.memory import memory_assumptions, prefix_memory, with_tiers
-from planner.kinds.serve.plan.own_runs import margin_assumptions, run_assumptions, time_beliefs
+from planner.kinds.serve.plan.own_runs import limit_margins, margin_assumptions, run_assumptions, time_beliefs
 from planner.kinds.serve.plan.place import placement_blocks
 from planner.kinds.serve.plan.places import place_assumptions
 from planner.kinds.serve.plan.steps import step_evidence
@@ -106,7 +106,7 @@ def envelope(
     return plan_envelope(
         setting.resolved,
         _decision(setting, outcome, used, frontier),
-        proven,
+        proven.model_copy(update={"confidence": setting.resolved.confidence}),
         predictions,
         _evidence(setting, used),
         assumptions,
@@ -465,4 +465,5 @@ def _evidence(setting: ServeSetting, used: Sequence[RoleInUse]) -> Evidence:
         steps={name: step for item in used for name, step in step_evidence(setting, item).items()},
         spread_gpus=setting.spread_gpus,
         beliefs=tuple(time_beliefs(setting, used)),
+        margins=tuple(limit_margins(setting, used)),
     )

@@ -9,7 +9,8 @@ from planner.costs.rates.spread import group_of_runs
 from planner.kinds.serve.steady.demand import Target
 from planner.kinds.serve.steady.roles_in_use import RoleInUse, Side, margins_in_use
 from planner.kinds.serve.steady.search import ServeSetting, spreads_of
-from planner.plan.schema import TimeBelief
+from planner.plan.schema import LimitMargins, TimeBelief
+from planner.problem.confidence import confidence_of
 
 
 def run_assumptions(setting: ServeSetting, used: Sequence[RoleInUse]) -> Iterator[str]:
@@ -50,15 +51,22 @@ def time_beliefs(setting: ServeSetting, used: Sequence[RoleInUse]) -> Iterator[T
         yield TimeBelief(of=target.name, metric="tpot_s", role=role, low=-half, high=half, freedom=told[role].freedom)
 
 
+def limit_margins(setting: ServeSetting, used: Sequence[RoleInUse]) -> Iterator[LimitMargins]:
+    """By how much limits are divided, of every workload that has a confidence."""
+    for workload, target in zip(setting.resolved.workloads, setting.targets, strict=True):
+        confidence = confidence_of(workload.spec.slo, setting.resolved.confidence)
+        if confidence is not None:
+            margins = margins_in_use(target, (_side(setting, item) for item in _decoding(used, target)))
+            yield LimitMargins(of=target.name, confidence=confidence, ttft=margins.ttft, tpot=margins.tpot)
+
+
 def margin_assumptions(setting: ServeSetting, used: Sequence[RoleInUse]) -> Iterator[str]:
     """By how much limits at a confidence are divided: one line a workload."""
-    for workload, target in zip(setting.resolved.workloads, setting.targets, strict=True):
-        if workload.spec.slo.confidence is not None:
-            margins = margins_in_use(target, (_side(setting, item) for item in _decoding(used, target)))
-            yield (
-                f"for a confidence of {workload.spec.slo.confidence:g} limits of `{target.name}` are divided: TTFT by"
-                f" {margins.ttft:.3g}, TPOT and latency by {margins.tpot:.3g}"
-            )
+    for margins in limit_margins(setting, used):
+        yield (
+            f"for a confidence of {margins.confidence:g} limits of `{margins.of}` are divided: TTFT by"
+            f" {margins.ttft:.3g}, TPOT and latency by {margins.tpot:.3g}"
+        )
 
 
 def _of_roles(setting: ServeSetting, used: Sequence[RoleInUse]) -> Iterator[str]:

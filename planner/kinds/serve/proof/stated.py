@@ -3,6 +3,8 @@
 A check that prices roles again starts here: `setting_of_plan` solves nothing, it only prices the recorded problem.
 """
 
+from dataclasses import replace
+
 from planner.errors import PlannerError
 from planner.kinds.serve.steady.search import ServeSetting, prepare
 from planner.kinds.serve.steady.shapes import InstanceShape
@@ -44,7 +46,8 @@ def setting_of_plan(envelope: Envelope, problem: Problem, rule: str) -> ServeSet
     try:
         tables = tables_at_hand(envelope.digests.profiles)
         costs = problem.costs.model_copy(update={"profiles": tables})
-        setting = prepare(resolve(problem.model_copy(update={"costs": costs}), INPUTS), reserving=False)
+        resolved = resolve(problem.model_copy(update={"costs": costs}), INPUTS)
+        setting = prepare(replace(resolved, confidence=envelope.certificate.confidence), reserving=False)
     except PlannerError as error:
         return not_judged(rule, error.what, "roles")
     if setting.calibration.digest != envelope.digests.calibration:

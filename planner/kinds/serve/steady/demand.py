@@ -412,10 +412,11 @@ def make_target(
     drafter: Drafter | None = None,
     *,
     context_tokens: int,
+    confidence: float | None,
     joining_steps: float = 1.0,
     by_layout: bool = False,
 ) -> Target:
-    """The target of one resolved workload; its limits are divided by the margins of its confidence.
+    """The target of one resolved workload; its limits are divided by the margins of the `confidence`.
 
     `by_layout`: own runs tell layouts apart, so that the search divides limits by theirs.
 
@@ -426,7 +427,7 @@ def make_target(
     A sequence found decoding is length-biased: its mean output is osl (1 + cv^2), and half of it is cached already.
     """
     slo, load = workload.spec.slo, workload.spec.load
-    margins = Margins.of(slo.confidence, spreads, by_layout=by_layout)
+    margins = Margins.of(confidence, spreads, by_layout=by_layout)
     served = served_of(workload, context_tokens)
     isl, osl = served.input.mean_tokens, served.output.mean_tokens
     arrival_cv2 = 1.0 if load is None or load.rate_per_s is None else load.arrival_cv**2

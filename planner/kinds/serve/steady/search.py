@@ -35,6 +35,7 @@ from planner.kinds.serve.steady.roles_in_use import RoleInUse, roles_in_use
 from planner.kinds.serve.steady.shapes import ShapeSpace, shape_space
 from planner.kinds.serve.steady.steps.formulas import Costs
 from planner.kinds.serve.steady.units import JOINING_AHEAD, JOINING_STEPS
+from planner.problem.confidence import confidence_of
 from planner.problem.resolve import Resolved, Workload
 from planner.progress import Limits
 from planner.simulate.plans.ahead import forms_ahead
@@ -166,6 +167,7 @@ def prepare(resolved: Resolved, *, reserving: bool = True, spread_gpus: int | No
             spreads_of(resolved, workload, calibration),
             drafters[workload.model],
             context_tokens=context_of(resolved, index),
+            confidence=confidence_of(workload.spec.slo, resolved.confidence),
             joining_steps=JOINING_AHEAD if forms_ahead(problem.engine) else JOINING_STEPS,
             by_layout=any(_near(resolved, workload.model, pool, calibration, None) for pool in resolved.pools),
         )

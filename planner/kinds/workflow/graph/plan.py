@@ -31,7 +31,6 @@ from planner.plan.evidence import weighted_shares
 from planner.plan.findings import Finding
 from planner.plan.restated import Restated
 from planner.plan.schema import Envelope, Evidence, Prediction, Role, Shares
-from planner.problem.confidence import as_written
 from planner.problem.recorded import AtHand
 from planner.problem.resolve import Resolved, normalised
 from planner.progress import Limits
@@ -129,7 +128,7 @@ def _served(setting: GraphSetting, stage: int, choice: StageChoice, hand: AtHand
         raise PlannerError("stands on no single pool of the problem", where=where, hint="solve again")
     pool = pools.index(named.pop())
     inner = embedded(setting, stage, pool, choice.limit_s)
-    if digest(normalised(inner)) != digest(as_written(stated.inputs, stated.certificate.model_dump(mode="json"))):
+    if digest(normalised(inner)) != digest(stated.inputs):
         raise PlannerError("is for another problem than that of the stage", where=where, hint="solve again")
     made = checksummed(kind.restate(stated, decision, hand).envelope)
     return Served(pool, choice.limit_s, made, kind.decision.model_validate(made.decision))
