@@ -34,7 +34,14 @@ Azure's AI benchmarking guide runs vLLM with 10 scheduler steps and 131,072 prom
 of before 0.8 alone can (`--num-scheduler-steps`): it looks at new requests so often, and takes 256 sequences unasked.
 
 TensorRT-LLM's performance overviews are measured with trtllm-bench, which hands requests to the engine in its own
-process.
+process. That of 1.0 runs mixtures of experts with `enable_attention_dp` (docs/source/performance/perf-overview.md of
+the release, "For MoE models"; for Qwen3 and Llama 4 Maverick docs/source/developer-guide/perf-overview.md of the next
+one too) and names the ranks alone, as `TP`: the split of experts stays as the table has it.
+
+dstack's comparison of MI300X and H100 (comparison/h100sxm5_vs_mi300x/README.md of github.com/dstackai/benchmarks) runs
+vLLM's benchmark_throughput.py, in the engine's own process and without `--kv-cache-dtype`, so that the cache has the
+model's 16 bits, whatever the checkpoint names (vllm/worker/cache_engine.py of 0.6: `auto`); on MI300X with
+`--enforce-eager`.
 
 NVIDIA's gap analysis (`source` nvidia-gap) sets the predictions of its AIConfigurator beside runs of what that
 generates: the releases of these runs are those that its templates are for (src/aiconfigurator/generator/ of
@@ -99,7 +106,10 @@ def filled(row: Row, *, inferred: bool = False) -> Columns:
     if row.get("source") == "nvidia-gap":
         return {**row, **_empty(row, _generated(row) | (_inferred(row) if inferred else {}))}
     if (row.get("source") or "").startswith("TensorRT-LLM perf-overview"):
-        return {**row, **_empty(row, {"in_process": "1"})}
+        return {**row, **_empty(row, {"in_process": "1"}), **_attention_apart(row)}
+    if row.get("source") == "dstackai/benchmarks h100sxm5_vs_mi300x":
+        eager = {"graph_batch": "1"} if row["system"] == "mi300x" else {}
+        return {**row, **_empty(row, {"in_process": "1", "kv_cache": "bf16", **eager})}
     if row.get("source") == "Azure AI-benchmarking-guide" and row["backend"] == "vllm":
         return {**row, **_empty(row, _AZURE)}
     if row.get("source") != "inferencex":
@@ -196,6 +206,14 @@ def _chosen_in_script(row: Row) -> Columns:
     tp, dp = (1, ranks) if attention else (ranks, 1)
     batch = repr(clients / dp)
     return {"tp": str(tp), "dp": str(dp), "moe_tp": "1", "moe_ep": str(ranks), "batch_per_rank": batch}
+
+
+def _attention_apart(row: Row) -> Columns:
+    """The tensor-parallel ranks of a mixture of experts in the overview of 1.0 as attention data parallel ones."""
+    mixture = float(row.get("moe_tp") or 1) * float(row.get("moe_ep") or 1) > 1
+    if not (mixture and row["source"].endswith(" v1.0")):
+        return {}
+    return {"tp": "1", "dp": row["tp"]}
 
 
 def _data_parallel(row: Row, prefix: str) -> Columns:

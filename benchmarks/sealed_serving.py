@@ -12,9 +12,7 @@ tables of throughput that of the open groups. The groups are those of benchmarks
 is how much larger mean errors of sealed groups are than those of open groups left out of the fit, in points, with its
 90 % interval by bootstrap over the groups of both.
 
-Throughput by GPU type, of the open groups: the median signed error of rows that state their layout and graphs, of
-rows of several GPUs that do not say whether attention was data parallel (`unknown`), as tensor parallel and as that,
-and of rows that do not say whether steps ran without CUDA graphs, with them and without.
+Throughput by GPU type, of the open groups: the median signed error.
 """
 
 import csv
@@ -182,24 +180,11 @@ def scores(wanted: Status) -> list[str]:
 
 
 def throughput_by_type() -> list[str]:
-    """Median signed error of output tokens a second by GPU type, of open groups whose settings are stated."""
+    """Median signed error of output tokens a second by GPU type, of open groups as their recipes state them."""
     name = "serving/throughput.csv"
     status = {(table, group): state for table, group, state in frozen()}
     rows = [row for row in rows_of(DATA / name) if status[name, group_of(row, SERVING)] == "open"]
-    attention = [row for row in rows if "attention DP not stated" in row["unknown"] and int(row["tp"]) > 1]
-    graphs = [row for row in rows if "enforce-eager" in row["unknown"]]
-    ways = {
-        "stated": [row for row in rows if row not in attention and row not in graphs],
-        "attention unstated, tensor parallel": attention,
-        "data parallel": [{**row, "tp": "1", "dp": row["tp"]} for row in attention],
-        "graphs unstated, captured": graphs,
-        "eager": [{**row, "graph_batch": "1"} for row in graphs],
-    }
-    told = {title: _signed(chosen) for title, chosen in ways.items()}
-    return [
-        f"{system:14} " + "   ".join(f"{title} {each[system]}" for title, each in told.items() if system in each)
-        for system in sorted({row["system"] for row in rows})
-    ]
+    return [f"{system:14} {error}" for system, error in sorted(_signed(rows).items())]
 
 
 def _signed(rows: list[Row]) -> dict[str, str]:

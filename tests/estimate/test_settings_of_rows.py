@@ -411,3 +411,22 @@ def test_requests_handed_over_in_process_pass_no_front_end() -> None:
     assert isinstance(fast, Estimate)
     assert fast.ttft_s < slow.ttft_s
     assert fast.output_tokens_per_s_per_gpu >= slow.output_tokens_per_s_per_gpu
+
+
+def test_the_overview_of_1_0_runs_mixtures_of_experts_attention_data_parallel() -> None:
+    """What its page says of them holds for no dense model, and for no other overview."""
+    overview = {"source": "TensorRT-LLM perf-overview v1.0", "backend": "trtllm", "tp": "8", "dp": "1"}
+    mixture = {**overview, "moe_tp": "8", "moe_ep": "1"}
+    assert (filled(mixture)["tp"], filled(mixture)["dp"], filled(mixture)["moe_tp"]) == ("1", "8", "8")
+    for other in (
+        {**overview, "moe_tp": "1", "moe_ep": "1"},
+        {**mixture, "source": "TensorRT-LLM perf-overview v0.14"},
+    ):
+        assert (filled(other)["tp"], filled(other)["dp"]) == ("8", "1")
+
+
+@pytest.mark.parametrize(("system", "graph_batch"), [("mi300x", "1"), ("h100_sxm", None)])
+def test_dstack_compares_eager_steps_on_one_gpu_with_a_cache_of_16_bits(system: str, graph_batch: str | None) -> None:
+    row = {"source": "dstackai/benchmarks h100sxm5_vs_mi300x", "backend": "vllm", "system": system}
+    assert filled(row)["kv_cache"] == "bf16"
+    assert filled(row).get("graph_batch") == graph_batch
