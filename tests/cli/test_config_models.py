@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from conftest import Run
+    from collections.abc import Callable
+
+    from tests.cli.conftest import Outcome
+
+    Run = Callable[..., Outcome]
 
 CONFIG = {
     "model_type": "llama",
