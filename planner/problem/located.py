@@ -38,7 +38,8 @@ def located_by(envelope: Envelope, models: Mapping[str, "Architecture"]) -> Enve
 def _named(envelope: Envelope, paths: Mapping[str, Path]) -> Envelope:
     """The plan with these files as those of its models, but for models of the catalog."""
     models = envelope.inputs.get("models")
-    assert isinstance(models, dict)
+    if not isinstance(models, dict):
+        return envelope
     files: dict[str, JsonValue] = {
         key: {**spec, "config": str(paths[key].resolve())}
         for key, spec in models.items()
