@@ -34,9 +34,10 @@ Azure's AI benchmarking guide runs vLLM with 10 scheduler steps and 131,072 prom
 of before 0.8 alone can (`--num-scheduler-steps`): it looks at new requests so often, and takes 256 sequences unasked.
 
 TensorRT-LLM's performance overviews are measured with trtllm-bench, which hands requests to the engine in its own
-process. That of 1.0 runs mixtures of experts with `enable_attention_dp` (docs/source/performance/perf-overview.md of
-the release, "For MoE models"; for Qwen3 and Llama 4 Maverick docs/source/developer-guide/perf-overview.md of the next
-one too) and names the ranks alone, as `TP`: the split of experts stays as the table has it.
+process. That of 1.0 runs mixtures of experts with `enable_attention_dp`
+(TensorRT-LLM/docs/source/performance/perf-overview.md of the release, "For MoE models"; for Qwen3 and Llama 4 Maverick
+TensorRT-LLM/docs/source/developer-guide/perf-overview.md of the next one too) and names the ranks alone, as `TP`: the
+split of experts stays as the table has it.
 
 dstack's comparison of MI300X and H100 (comparison/h100sxm5_vs_mi300x/README.md of github.com/dstackai/benchmarks) runs
 vLLM's benchmark_throughput.py, in the engine's own process and without `--kv-cache-dtype`, so that the cache has the
