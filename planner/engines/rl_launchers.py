@@ -50,7 +50,6 @@ class RlLauncher:
 
 
 _MORE = ("dapo", "gspo", "grpo", "reinforce_pp")
-_OF_ACTOR = ("critic", "reference", "reward", "teacher")
 RL_LAUNCHERS: dict[str, RlLauncher] = {
     launcher.name: launcher
     for launcher in (
@@ -66,7 +65,7 @@ RL_LAUNCHERS: dict[str, RlLauncher] = {
             rollout_weights=("bf16",),
             whole_experts=("vllm",),
             moves_scorers=False,
-            cut_apart=_OF_ACTOR,
+            cut_apart=("critic", "reference", "teacher"),
         ),
         RlLauncher(
             name="nemo-rl",

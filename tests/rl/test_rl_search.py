@@ -10,6 +10,7 @@ import pytest
 from rl_oracle import objective, optimum, plans
 from rl_problems import FEATURES, Feature, random_problem
 
+from planner.arrays import Floats
 from planner.documents.read import given_document, load_document
 from planner.interchange.rl_plan import plan_document, read_plan
 from planner.interchange.rl_problem import read_problem
@@ -17,6 +18,7 @@ from planner.rl.evaluate import evaluate
 from planner.rl.search.best_first import ConfigurationSearch
 from planner.rl.search.search import solve
 from planner.rl.search.verify import derive_bound
+from planner.rl.training import Rollout
 from planner.solvers.best_first import search_all
 from planner.solvers.result import Status
 
@@ -142,14 +144,16 @@ def test_of_modes_that_rounding_alone_sets_apart_the_one_that_runs_ahead_least_i
     class Rounded:
         """Prices of one configuration, of three modes and two trainings."""
 
-        total, quick_C, plans_C = 6, np.zeros(1), np.array([6])
+        total = 6
+        quick_C: Floats = np.zeros(1)
 
-        def bound_MT(self, config: int) -> np.ndarray:
+        def bound_MT(self, config: int) -> Floats:
             return np.zeros((3, 2))
 
-        def exact_MT(self, config: int, rollout: Any) -> np.ndarray:  # noqa: ANN401
+        def exact_MT(self, config: int, rollout: Rollout) -> Floats:
             return np.array([[9.0, 9.0], [9.0, 5.0 * (1 + 1e-15)], [9.0, 5.0]])
 
-    search = ConfigurationSearch(Rounded(), lambda config: config)  # type: ignore[arg-type, return-value]
+    rollout = Rollout(np.zeros(1), np.zeros((1, 1)), np.zeros((1, 1)))
+    search = ConfigurationSearch(Rounded(), lambda config: rollout)
     search_all([search], 0.0, math.inf)
     assert search.best_at == (0, 1, 1)

@@ -1,6 +1,7 @@
 """What plans ask of a launcher of RL and it does otherwise: refusals, by what `planner.engines.rl_launchers` says."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from planner.emit.refusals import refuse
 from planner.emit.rl.job import RlJob
@@ -8,6 +9,19 @@ from planner.engines.rl_launchers import RL_LAUNCHERS, RlLauncher
 from planner.engines.serving.registry import SERVING_ENGINES
 from planner.errors import PlannerError
 from planner.kinds.rl.names import BETWEEN_TURNS
+
+
+def _use_target(able: Callable[[RlLauncher], bool]) -> str:
+    """The remedy of a target that is able to; all are named, so that remedies of several refusals hold together."""
+    return "use the target " + " or ".join(f"`{each.name}`" for each in RL_LAUNCHERS.values() if able(each))
+
+
+def _serves(part: str, launcher: RlLauncher) -> bool:
+    return part in launcher.served
+
+
+def _cuts_apart(part: str, launcher: RlLauncher) -> bool:
+    return part in launcher.cut_apart
 
 
 def runs_otherwise(job: RlJob, launcher: RlLauncher) -> Iterator[tuple[bool, PlannerError]]:
@@ -21,8 +35,7 @@ def runs_otherwise(job: RlJob, launcher: RlLauncher) -> Iterator[tuple[bool, Pla
     most = launcher.most_staleness
     far = most is not None and job.decision.staleness > most
     yield far, refuse(f"{title} runs at most {most} ahead", "staleness", f"plan with `max_staleness: {most}`")
-    able = " or ".join(f"`{each.name}`" for each in RL_LAUNCHERS.values() if each.in_flight)
-    hint = f"use the target {able}, or plan without `in_flight_updates`"
+    hint = f"{_use_target(lambda each: each.in_flight)}, or plan without `in_flight_updates`"
     ends = job.in_flight and not launcher.in_flight
     yield ends, refuse(f"{title} ends a rollout before it updates weights", "in_flight_updates", hint)
 
@@ -40,10 +53,6 @@ def off_the_gpus(job: RlJob, launcher: RlLauncher) -> Iterator[tuple[bool, Plann
         )
 
 
-_RUNS_SERVED = {"reference": "areal", "reward": "verl", "teacher": "verl"}
-"""A target that gives each part engines of its own."""
-
-
 def elsewhere(job: RlJob, launcher: RlLauncher) -> Iterator[tuple[bool, PlannerError]]:
     """Refusals of scoring models where a framework does not run them: with engines of their own, on training GPUs."""
     served, beside = launcher.served, launcher.beside
@@ -54,7 +63,7 @@ def elsewhere(job: RlJob, launcher: RlLauncher) -> Iterator[tuple[bool, PlannerE
             refuse(
                 f"{launcher.title} gives the {part} no GPUs of its own",
                 f"roles.{part}",
-                f"solve without {without}, or use the target `{_RUNS_SERVED[part]}`",
+                f"solve without {without}, or {_use_target(partial(_serves, part))}",
             ),
         )
         yield (
@@ -76,8 +85,8 @@ def cut_otherwise(job: RlJob, launcher: RlLauncher) -> Iterator[tuple[bool, Plan
             continue
         own = role.parallelism
         what = f"{launcher.title} cuts the {part} as the actor, tp{shape.tp} pp{shape.pp} cp{shape.cp}"
-        target = "verl" if part == "reward" else "areal"
-        hint = f"use the target `{target}`, or solve with `training_tp`, `training_pp` and `training_cp` that cut both"
+        target = _use_target(partial(_cuts_apart, part))
+        hint = f"{target}, or solve with `training_tp`, `training_pp` and `training_cp` that cut both"
         yield (
             (own.tp, own.pp, own.cp) != (shape.tp, shape.pp, shape.cp),
             refuse(f"{what}, and not tp{own.tp} pp{own.pp} cp{own.cp}", f"roles.{role.name}", hint),
