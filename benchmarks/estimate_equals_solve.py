@@ -28,7 +28,10 @@ from planner.costs.training.step import step_time
 from planner.documents.read import given_document
 from planner.errors import Infeasible, PlannerError
 from planner.estimate.training_rows import completed, config_of_row
-from planner.kinds.train.evaluation.evaluate import Evaluation, PlanChoice, evaluate, fits, lay_out
+from planner.kinds.train.evaluation.choice import PlanChoice
+from planner.kinds.train.evaluation.choice_layouts import lay_out
+from planner.kinds.train.evaluation.evaluate import evaluate
+from planner.kinds.train.evaluation.evaluation import Evaluation, fits
 from planner.kinds.train.job import TrainJob, job_of
 from planner.kinds.train.space.space import (
     CONTEXTS,

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from planner.documents.read import given_document
-from planner.kinds.train.evaluation.evaluate import Evaluation
+from planner.kinds.train.evaluation.evaluation import Evaluation
 from planner.kinds.train.job import job_of
 from planner.kinds.train.search.one_pool import OnePoolSearch
 from planner.kinds.train.whole_run.recompute_table import recompute_table

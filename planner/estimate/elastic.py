@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from planner.errors import PlannerError
 from planner.hardware.library import find_node
 from planner.kinds.train.decision import TrainDecision
-from planner.kinds.train.evaluation.evaluate import Evaluation, fits
+from planner.kinds.train.evaluation.evaluation import Evaluation, fits
 from planner.kinds.train.proof.reprice import repriced
 from planner.plan.schema import Decision, Envelope
 from planner.solvers.schedules.idle_machines import TaskJob

@@ -7,7 +7,9 @@ from typing import Any
 
 from train_problems import offloads, recomputations, runs, shardings
 
-from planner.kinds.train.evaluation.evaluate import Evaluation, PlanChoice, fits, lay_out, layout_problem
+from planner.kinds.train.evaluation.choice import PlanChoice
+from planner.kinds.train.evaluation.choice_layouts import lay_out, layout_problem
+from planner.kinds.train.evaluation.evaluation import Evaluation, fits
 from planner.kinds.train.job import TrainJob
 from planner.kinds.train.pools.across import ReplicasAcross, StagesAcross
 from planner.kinds.train.pools.links import joined_sharing

@@ -12,7 +12,10 @@ from typing import Any
 
 from planner.costs.training.config import RecomputeConfig
 from planner.documents.read import given_document
-from planner.kinds.train.evaluation.evaluate import Evaluation, PlanChoice, evaluate, fits, layouts
+from planner.kinds.train.evaluation.choice import PlanChoice
+from planner.kinds.train.evaluation.choice_layouts import layouts
+from planner.kinds.train.evaluation.evaluate import evaluate
+from planner.kinds.train.evaluation.evaluation import Evaluation, fits
 from planner.kinds.train.job import TrainJob, job_of, jobs_of
 from planner.kinds.train.space.space import ShardShape
 from planner.kinds.train.space.tables import CostTable, RecomputeMode, sharing_of

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from train_problems import every_plan, job, problem
 
-from planner.kinds.train.evaluation.evaluate import Evaluation
+from planner.kinds.train.evaluation.evaluation import Evaluation
 from planner.kinds.train.job import TrainJob
 from planner.kinds.train.search.search import SearchResult
 from planner.kinds.train.split.search import ApartSearch

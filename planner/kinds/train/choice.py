@@ -24,7 +24,8 @@ from dataclasses import replace
 from planner.costs.training.config import Schedule
 from planner.costs.training.intervals import step_interval_s
 from planner.costs.training.measured_layouts import NAMES, Region, kind_of, outside, region_of
-from planner.kinds.train.evaluation.evaluate import Evaluation, PlanChoice
+from planner.kinds.train.evaluation.choice import PlanChoice
+from planner.kinds.train.evaluation.evaluation import Evaluation
 from planner.kinds.train.figures import ROOMY_SHARE, ROUNDING
 from planner.kinds.train.job import TrainJob
 from planner.kinds.train.search.search import Inside, SearchResult

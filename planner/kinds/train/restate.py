@@ -4,7 +4,7 @@ from pydantic import JsonValue
 
 from planner.errors import PlannerError
 from planner.kinds.train.decision import TrainDecision
-from planner.kinds.train.evaluation.evaluate import Evaluation
+from planner.kinds.train.evaluation.evaluation import Evaluation
 from planner.kinds.train.job import TrainJob, jobs_of
 from planner.kinds.train.options import TrainOptions
 from planner.kinds.train.plan.certificate import (

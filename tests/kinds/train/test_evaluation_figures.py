@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from train_problems import ALL_SCHEDULES, job, jobs, problem
 
-from planner.kinds.train.evaluation.evaluate import Evaluation
+from planner.kinds.train.evaluation.evaluation import Evaluation
 from planner.kinds.train.pools.search import ReplicasSearch, StagesSearch
 from planner.kinds.train.search.layerwise import plan_layers
 from planner.kinds.train.search.one_pool import OnePoolSearch

@@ -11,7 +11,10 @@ from train_problems import job, problem
 from planner.costs.operators.recompute import BY_OPERATOR
 from planner.costs.training.config import RecomputeConfig, Schedule
 from planner.errors import PlannerError
-from planner.kinds.train.evaluation.evaluate import Evaluation, PlanChoice, evaluate, even_layers
+from planner.kinds.train.evaluation.choice import PlanChoice
+from planner.kinds.train.evaluation.choice_layouts import even_layers
+from planner.kinds.train.evaluation.evaluate import evaluate
+from planner.kinds.train.evaluation.evaluation import Evaluation
 from planner.kinds.train.space.mean_table import sized
 from planner.kinds.train.space.space import ShardShape
 from planner.kinds.train.space.tables import CostTable, sharing_of

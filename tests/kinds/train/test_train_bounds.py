@@ -14,7 +14,9 @@ from train_problems import job, problem, recomputations
 
 from planner.costs.training.config import RecomputeConfig, Schedule
 from planner.costs.training.zero_overlap import beside, each_micro_batch, exposed_s, lost_share
-from planner.kinds.train.evaluation.evaluate import PlanChoice, evaluate, shown, stage_costs
+from planner.kinds.train.evaluation.choice import PlanChoice
+from planner.kinds.train.evaluation.evaluate import evaluate, shown
+from planner.kinds.train.evaluation.stages import stage_costs
 from planner.kinds.train.pools.speeds import PoolFloor, pool_floor
 from planner.kinds.train.search.bounds import Floor, floor_s
 from planner.kinds.train.space.contexts import undominated, undominated_rows

@@ -13,7 +13,7 @@ from planner.emit.registry import emit
 from planner.engines.training import DEEPEP_RANKS, TRAINING_ENGINES
 from planner.errors import Infeasible, PlannerError
 from planner.kinds.train.decision import TrainDecision
-from planner.kinds.train.evaluation.evaluate import Evaluation
+from planner.kinds.train.evaluation.evaluation import Evaluation
 from planner.kinds.train.options import TrainOptions
 from planner.kinds.train.search.one_pool import OnePoolSearch
 from planner.kinds.train.space.space import ShardShape, space_of

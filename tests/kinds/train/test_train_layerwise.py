@@ -15,7 +15,9 @@ from planner.costs.training.config import RecomputeConfig
 from planner.emit.registry import emit
 from planner.errors import Infeasible, PlannerError
 from planner.kinds.train.decision import TrainDecision
-from planner.kinds.train.evaluation.evaluate import Evaluation, Strategy, evaluate, fits
+from planner.kinds.train.evaluation.choice import Strategy
+from planner.kinds.train.evaluation.evaluate import evaluate
+from planner.kinds.train.evaluation.evaluation import Evaluation, fits
 from planner.kinds.train.evaluation.mixes import LayerwiseSpace, evaluate_mix
 from planner.kinds.train.job import TrainJob
 from planner.kinds.train.search.layerwise import StrategyOptions, plan_layers

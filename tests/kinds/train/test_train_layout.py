@@ -11,7 +11,9 @@ from train_problems import every_candidate, job, problem
 
 from planner.costs.training.flops import model_flop_per_token
 from planner.costs.training.optimizers.host import HELD_SHARE
-from planner.kinds.train.evaluation.evaluate import evaluate, fits, lay_out
+from planner.kinds.train.evaluation.choice_layouts import lay_out
+from planner.kinds.train.evaluation.evaluate import evaluate
+from planner.kinds.train.evaluation.evaluation import fits
 from planner.kinds.train.evaluation.layout import (
     LayoutProblem,
     cut_layers,

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from train_problems import ALL_SCHEDULES, every_candidate, every_plan, job, problem
 
-from planner.kinds.train.evaluation.evaluate import Evaluation, evaluate
+from planner.kinds.train.evaluation.evaluate import evaluate
+from planner.kinds.train.evaluation.evaluation import Evaluation
 from planner.kinds.train.search.bounds import Floor, floor_s
 from planner.kinds.train.search.one_pool import OnePoolSearch
 from planner.kinds.train.space.tables import sharing_of

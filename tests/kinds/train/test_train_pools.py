@@ -16,7 +16,8 @@ from planner.errors import PlannerError
 from planner.execute.shards.spec import role_spec
 from planner.kinds.registry import checksummed
 from planner.kinds.train.decision import TrainDecision
-from planner.kinds.train.evaluation.evaluate import PlanChoice, evaluate
+from planner.kinds.train.evaluation.choice import PlanChoice
+from planner.kinds.train.evaluation.evaluate import evaluate
 from planner.kinds.train.pools.across import ReplicasAcross, StagesAcross
 from planner.kinds.train.pools.links import joined_sharing
 from planner.kinds.train.pools.search import PoolsSearch, ReplicasSearch, StagesSearch

@@ -19,16 +19,10 @@ from planner.arrays import Bools, Floats, Ints
 from planner.costs.training.config import ContextParallel, RecomputeConfig
 from planner.costs.training.layers.sizes import scatter
 from planner.costs.training.memory import RankBytes, WorkBytes
-from planner.kinds.train.evaluation.evaluate import (
-    Evaluation,
-    PlanChoice,
-    StageCosts,
-    Strategy,
-    handover,
-    shown,
-    simulated,
-    with_exchange,
-)
+from planner.kinds.train.evaluation.choice import PlanChoice, Strategy, handover
+from planner.kinds.train.evaluation.evaluate import shown, simulated
+from planner.kinds.train.evaluation.evaluation import Evaluation
+from planner.kinds.train.evaluation.stages import StageCosts, with_exchange
 from planner.kinds.train.job import TrainJob
 from planner.kinds.train.space.space import ShardShape
 from planner.kinds.train.space.tables import ON_DEVICE, CostTable, RecomputeMode, Sharing, sharing_of

@@ -7,7 +7,7 @@ from math import isfinite
 from pydantic import JsonValue
 
 from planner.kinds.train.choice import far_of, share_filled
-from planner.kinds.train.evaluation.evaluate import Evaluation
+from planner.kinds.train.evaluation.evaluation import Evaluation
 from planner.kinds.train.job import TrainJob
 from planner.kinds.train.pools.weigh import merged
 from planner.kinds.train.search.layerwise import MIXES_RULE, Mixes

@@ -9,7 +9,8 @@ from planner.costs.training.intervals import step_interval_s
 from planner.costs.training.layers.sizes import PEAK_OF
 from planner.costs.training.measured_layouts import region_note
 from planner.kinds.train.decision import HostMemory, LayerRun, PipelineRank, Recompute, StageRun, TrainDecision
-from planner.kinds.train.evaluation.evaluate import Evaluation, PlanChoice, PoolShare
+from planner.kinds.train.evaluation.choice import PlanChoice, PoolShare
+from planner.kinds.train.evaluation.evaluation import Evaluation
 from planner.kinds.train.figures import DAY_S
 from planner.kinds.train.job import TrainJob
 from planner.kinds.train.options import TrainOptions

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from planner.costs.training.modalities.networks import NetworkCost
-from planner.kinds.train.evaluation.evaluate import Evaluation, SideRun
+from planner.kinds.train.evaluation.choice import SideRun
+from planner.kinds.train.evaluation.evaluation import Evaluation
 from planner.kinds.train.job import TrainJob
 from planner.kinds.train.split.states import held_memory
 from planner.kinds.train.unlike import ModuleRun, OperatorTime

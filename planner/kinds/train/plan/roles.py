@@ -6,7 +6,8 @@ from dataclasses import replace
 import numpy as np
 
 from planner.kinds.train.decision import RankGroup
-from planner.kinds.train.evaluation.evaluate import Evaluation, PlanChoice, PoolShare
+from planner.kinds.train.evaluation.choice import PlanChoice, PoolShare
+from planner.kinds.train.evaluation.evaluation import Evaluation
 from planner.kinds.train.options import PoolUse
 from planner.plan.blocks import block_on
 from planner.plan.schema import Axis, Block, Engine, Memory, Parallelism, Role

@@ -15,21 +15,12 @@ import numpy as np
 from planner.arrays import Floats
 from planner.costs.training.memory import RankBytes
 from planner.costs.training.zero_overlap import each_micro_batch
-from planner.kinds.train.evaluation.evaluate import (
-    Evaluation,
-    PlanChoice,
-    PoolShare,
-    evaluate,
-    evaluate_stages,
-    fits_hosts,
-    handover,
-    lay_out,
-    layout_problem,
-    room_of,
-    simulated,
-    stage_costs,
-)
+from planner.kinds.train.evaluation.choice import PlanChoice, PoolShare, handover
+from planner.kinds.train.evaluation.choice_layouts import lay_out, layout_problem, room_of
+from planner.kinds.train.evaluation.evaluate import evaluate, evaluate_stages, simulated
+from planner.kinds.train.evaluation.evaluation import Evaluation, fits_hosts
 from planner.kinds.train.evaluation.layout import Counts, LayoutProblem
+from planner.kinds.train.evaluation.stages import stage_costs
 from planner.kinds.train.pools.links import crossing_s
 from planner.kinds.train.pools.speeds import Speeds, pool_floor
 from planner.kinds.train.search.bounds import Floor, exchanging_s, once_s

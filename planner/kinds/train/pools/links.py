@@ -11,7 +11,7 @@ import numpy as np
 
 from planner.arrays import Floats
 from planner.costs.training.volumes import BF16_BYTES, message_bytes
-from planner.kinds.train.evaluation.evaluate import PlanChoice
+from planner.kinds.train.evaluation.choice import PlanChoice
 from planner.kinds.train.job import TrainJob
 from planner.kinds.train.space.tables import SHARED, CostTable, Sharing, sharing_of
 from planner.problem.schema import PoolLinkSpec

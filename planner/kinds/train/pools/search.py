@@ -13,7 +13,7 @@ import numpy as np
 
 from planner.arrays import Floats, Ints
 from planner.costs.training.config import Schedule
-from planner.kinds.train.evaluation.evaluate import PlanChoice
+from planner.kinds.train.evaluation.choice import PlanChoice
 from planner.kinds.train.job import TrainJob
 from planner.kinds.train.pools.across import ReplicasAcross, StagesAcross
 from planner.kinds.train.pools.links import joined_sharing

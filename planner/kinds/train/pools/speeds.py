@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 
 from planner.arrays import Floats
-from planner.kinds.train.evaluation.evaluate import PlanChoice
+from planner.kinds.train.evaluation.choice import PlanChoice
 from planner.kinds.train.search.bounds import Floor
 from planner.kinds.train.space.tables import CostTable, RecomputeMode
 

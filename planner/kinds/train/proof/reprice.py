@@ -9,7 +9,9 @@ from planner.engines.training import FORWARDING
 from planner.errors import PlannerError
 from planner.kinds.train.decision import StageRun, TrainDecision
 from planner.kinds.train.engine import CODES
-from planner.kinds.train.evaluation.evaluate import Evaluation, PlanChoice, Strategy, evaluate
+from planner.kinds.train.evaluation.choice import PlanChoice, Strategy
+from planner.kinds.train.evaluation.evaluate import evaluate
+from planner.kinds.train.evaluation.evaluation import Evaluation
 from planner.kinds.train.evaluation.mixes import LayerwiseSpace, evaluate_mix
 from planner.kinds.train.job import TrainJob, jobs_of
 from planner.kinds.train.pools.across import ReplicasAcross, StagesAcross

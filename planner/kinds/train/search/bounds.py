@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 
 from planner.costs.training.zero_overlap import each_micro_batch, lost_share, overlapped
-from planner.kinds.train.evaluation.evaluate import PlanChoice, handover
+from planner.kinds.train.evaluation.choice import PlanChoice, handover
 from planner.kinds.train.space.tables import CostTable, RecomputeMode
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from planner.errors import PlannerError
-from planner.kinds.train.evaluation.evaluate import Evaluation
+from planner.kinds.train.evaluation.evaluation import Evaluation
 from planner.kinds.train.job import TrainJob
 from planner.kinds.train.search.one_pool import OnePoolSearch
 from planner.kinds.train.search.search import Compared, SearchResult

@@ -23,7 +23,8 @@ import numpy as np
 from planner.arrays import Floats, Ints
 from planner.costs.training.config import even_layout
 from planner.errors import PlannerError
-from planner.kinds.train.evaluation.evaluate import Evaluation, Strategy, fits
+from planner.kinds.train.evaluation.choice import Strategy
+from planner.kinds.train.evaluation.evaluation import Evaluation, fits
 from planner.kinds.train.evaluation.mixes import LayerRows, LayerwiseSpace, evaluate_mix, strategy_costs
 from planner.kinds.train.evaluation.pipes import pipe_of
 from planner.kinds.train.figures import MARGIN

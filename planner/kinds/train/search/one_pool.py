@@ -6,16 +6,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.arrays import Floats, Ints
-from planner.kinds.train.evaluation.evaluate import (
-    Evaluation,
-    PlanChoice,
-    evaluate,
-    fits,
-    layout_problem,
-    layouts,
-    room_of,
-    with_fewest_moved,
-)
+from planner.kinds.train.evaluation.choice import PlanChoice
+from planner.kinds.train.evaluation.choice_layouts import layout_problem, layouts, room_of
+from planner.kinds.train.evaluation.evaluate import evaluate, with_fewest_moved
+from planner.kinds.train.evaluation.evaluation import Evaluation, fits
 from planner.kinds.train.job import TrainJob
 from planner.kinds.train.search.bounds import Floor, floor_s
 from planner.kinds.train.search.search import JobCandidate, PlanSearch

@@ -17,7 +17,8 @@ import numpy as np
 
 from planner.arrays import Bools, Floats, Ints
 from planner.costs.training.config import RecomputeConfig
-from planner.kinds.train.evaluation.evaluate import Evaluation, PlanChoice, fits, fits_hosts
+from planner.kinds.train.evaluation.choice import PlanChoice
+from planner.kinds.train.evaluation.evaluation import Evaluation, fits, fits_hosts
 from planner.kinds.train.figures import MARGIN, ROUNDING
 from planner.kinds.train.job import TrainJob
 from planner.kinds.train.search.layerwise import Mixes

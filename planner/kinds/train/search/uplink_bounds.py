@@ -25,7 +25,9 @@ import numpy as np
 
 from planner.arrays import Floats
 from planner.costs.training.zero_overlap import each_micro_batch
-from planner.kinds.train.evaluation.evaluate import PlanChoice, even_layers, stage_costs
+from planner.kinds.train.evaluation.choice import PlanChoice
+from planner.kinds.train.evaluation.choice_layouts import even_layers
+from planner.kinds.train.evaluation.stages import stage_costs
 from planner.kinds.train.search.bounds import Floor, saved_s
 from planner.kinds.train.whole_run.on_racks import cells_of, gradients_sent, least_busy_s
 from planner.solvers.topology.racks_problem import Racks, SharedGradients

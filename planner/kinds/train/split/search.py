@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.errors import PlannerError
-from planner.kinds.train.evaluation.evaluate import Evaluation, fits
+from planner.kinds.train.evaluation.evaluation import Evaluation, fits
 from planner.kinds.train.job import TrainJob
 from planner.kinds.train.search.one_pool import OnePool, OnePoolSearch
 from planner.kinds.train.search.search import JobCandidate

@@ -8,7 +8,8 @@ slowest of all takes for one. What the language model takes is its pipeline simu
 from dataclasses import dataclass, replace
 
 from planner.costs.training.modalities.networks import NetworkCost
-from planner.kinds.train.evaluation.evaluate import Evaluation, PlanChoice, SideRun
+from planner.kinds.train.evaluation.choice import PlanChoice, SideRun
+from planner.kinds.train.evaluation.evaluation import Evaluation
 from planner.kinds.train.job import TrainJob
 from planner.kinds.train.space.space import powers
 from planner.kinds.train.space.tables import CostTable

@@ -1,6 +1,6 @@
 """What one rank of a network on GPUs of its own holds."""
 
-from planner.kinds.train.evaluation.evaluate import SideRun
+from planner.kinds.train.evaluation.choice import SideRun
 from planner.kinds.train.job import TrainJob
 from planner.plan.schema import Memory
 

@@ -16,7 +16,7 @@ from functools import cached_property
 from itertools import pairwise
 
 from planner.errors import PlannerError
-from planner.kinds.train.evaluation.evaluate import Evaluation
+from planner.kinds.train.evaluation.evaluation import Evaluation
 from planner.kinds.train.space.tables import CostTable
 from planner.kinds.train.unlike import AttentionBatch, AttentionRange, CoreAttentionApart
 from planner.kinds.train.whole_run.documents import Packed, micro_batches_of, packed_sequences

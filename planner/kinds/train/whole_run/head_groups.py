@@ -19,7 +19,7 @@ import numpy as np
 from planner.arrays import Floats
 from planner.costs.training.layer_costs import kernel_seconds
 from planner.errors import PlannerError
-from planner.kinds.train.evaluation.evaluate import Evaluation
+from planner.kinds.train.evaluation.evaluation import Evaluation
 from planner.kinds.train.options import TrainOptions
 from planner.kinds.train.unlike import SparseHeadGroups
 from planner.kinds.train.whole_run.links import rank_bytes_per_s

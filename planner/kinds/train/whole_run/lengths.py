@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from planner.kinds.train.decision import RecomputeRow, RecomputeSet
-from planner.kinds.train.evaluation.evaluate import Evaluation
+from planner.kinds.train.evaluation.evaluation import Evaluation
 from planner.kinds.train.figures import DAY_S, scaled
 from planner.kinds.train.options import TrainOptions
 from planner.kinds.train.whole_run.recompute_table import WHOLE, Names, RecomputeTable, recompute_table

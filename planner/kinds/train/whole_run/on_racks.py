@@ -34,7 +34,9 @@ from planner.arrays import Floats, Ints
 from planner.costs.training.zero_overlap import each_micro_batch
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
-from planner.kinds.train.evaluation.evaluate import Evaluation, PlanChoice, stage_costs
+from planner.kinds.train.evaluation.choice import PlanChoice
+from planner.kinds.train.evaluation.evaluation import Evaluation
+from planner.kinds.train.evaluation.stages import stage_costs
 from planner.kinds.train.job import TrainJob
 from planner.kinds.train.racks import RackPlacement
 from planner.plan.schema import Envelope

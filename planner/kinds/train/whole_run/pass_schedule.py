@@ -19,7 +19,10 @@ from planner.arrays import Floats
 from planner.costs.operators.towers import TowerLoad
 from planner.costs.training.modalities.networks import PATCHES, PROJECTOR, NetworkCost, tower_cost
 from planner.errors import PlannerError
-from planner.kinds.train.evaluation.evaluate import Evaluation, evaluate, lay_out, stage_costs, work_of
+from planner.kinds.train.evaluation.choice_layouts import lay_out, work_of
+from planner.kinds.train.evaluation.evaluate import evaluate
+from planner.kinds.train.evaluation.evaluation import Evaluation
+from planner.kinds.train.evaluation.stages import stage_costs
 from planner.kinds.train.job import TrainJob
 from planner.kinds.train.samples import Sample, inputs_of, tower_load
 from planner.kinds.train.space.tables import CostTable

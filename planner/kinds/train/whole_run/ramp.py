@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from planner.kinds.train.decision import PlannedBatch
-from planner.kinds.train.evaluation.evaluate import Evaluation, evaluate, fits
+from planner.kinds.train.evaluation.evaluate import evaluate
+from planner.kinds.train.evaluation.evaluation import Evaluation, fits
 from planner.kinds.train.evaluation.mixes import LayerwiseSpace, evaluate_mix
 from planner.kinds.train.figures import DAY_S, scaled
 from planner.kinds.train.options import TrainOptions

@@ -18,17 +18,11 @@ from planner.costs.operators.recompute import BY_OPERATOR
 from planner.costs.training.config import RecomputeConfig
 from planner.costs.training.memory import in_flight_bytes
 from planner.errors import PlannerError
-from planner.kinds.train.evaluation.evaluate import (
-    Evaluation,
-    PlanChoice,
-    StageCosts,
-    evaluate,
-    evaluate_stages,
-    handover,
-    stage_costs,
-    work_of,
-    working_by,
-)
+from planner.kinds.train.evaluation.choice import PlanChoice, handover
+from planner.kinds.train.evaluation.choice_layouts import work_of, working_by
+from planner.kinds.train.evaluation.evaluate import evaluate, evaluate_stages
+from planner.kinds.train.evaluation.evaluation import Evaluation
+from planner.kinds.train.evaluation.stages import StageCosts, stage_costs
 from planner.kinds.train.space.mean_table import MeanTable, sized
 from planner.kinds.train.space.tables import CostTable
 from planner.solvers.choices import ChoiceProblem, ItemClass, best_choices, total_bytes

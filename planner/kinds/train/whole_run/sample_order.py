@@ -13,7 +13,7 @@ import numpy as np
 
 from planner.costs.training.modalities.networks import NetworkCost, generator_cost, tower_cost
 from planner.errors import PlannerError
-from planner.kinds.train.evaluation.evaluate import Evaluation
+from planner.kinds.train.evaluation.evaluation import Evaluation
 from planner.kinds.train.networks import Networks
 from planner.kinds.train.samples import generated_pixels, tower_load
 from planner.kinds.train.unlike import SampleOrder

@@ -15,7 +15,7 @@ from itertools import count, takewhile
 import numpy as np
 
 from planner.errors import PlannerError
-from planner.kinds.train.evaluation.evaluate import Evaluation
+from planner.kinds.train.evaluation.evaluation import Evaluation
 from planner.kinds.train.space.tables import CostTable
 from planner.kinds.train.unlike import DocumentDegree, SequenceDegrees
 from planner.kinds.train.whole_run.documents import documents_of

@@ -1,7 +1,7 @@
 """What a training plan decides on unlike samples and documents beside its layout, where the problem asks for it."""
 
 from planner.kinds.train.decision import TrainDecision
-from planner.kinds.train.evaluation.evaluate import Evaluation
+from planner.kinds.train.evaluation.evaluation import Evaluation
 from planner.kinds.train.whole_run.attention_ranges import with_core_attention
 from planner.kinds.train.whole_run.head_groups import with_sparse_heads
 from planner.kinds.train.whole_run.pass_schedule import with_schedule
