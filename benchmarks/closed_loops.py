@@ -130,8 +130,9 @@ def _fleet(loop: dict[str, float], apart: bool, most: int, seed: int) -> Fleet:
     alone = _grid(loop, most)
     first = Instance(alone, UNLIMITED, role="prefill", token_budget=budget, most_sequences=most)
     last = Instance(both, UNLIMITED, role="decode", most_sequences=most)
-    engines = (first,) * max(int(loop["prefill_ranks"]), 1) + (last,) * int(loop["decode_ranks"])
-    return Fleet(engines, skew=skew, handover_s=loop["moved_s"])
+    ranks, members, decoding = (int(loop[name]) for name in ("prefill_ranks", "prefill_members", "decode_ranks"))
+    groups = (members,) * (ranks // members) + (1,) * decoding
+    return Fleet((first,) * ranks + (last,) * decoding, skew=skew, handover_s=loop["moved_s"], groups=groups)
 
 
 def _factors(jitter: float, seed: int) -> tuple[float, ...]:

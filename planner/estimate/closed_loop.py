@@ -5,8 +5,12 @@ decodes of a rank and, where prompts wait, as many of their tokens as an engine 
     seconds(step) = base + slope D + [prompts] (start + sum over prompts of tokens x per token),   D decoding sequences.
 Between two changes of the batch the steps are equal, so stretches of decoding are skipped at once; a run costs a few
 operations a request. Of a colocated deployment one attention rank is simulated, with its share of the clients. In a
-disaggregated one, prompts go first come first served to the prefill ranks, then to decoding instances, which share the
-sequences evenly in time but not in place: each request has its instance in turn, and waits where that is full.
+disaggregated one, prompts go to the prefill rank that has fewest, and its next step takes them as they come, as many
+tokens as fit. Attention ranks that share experts (`prefill_members`) begin and end their steps together, which last as
+long as the fullest takes, so that a prompt may wait though its own rank has nothing to do (planner/simulate/loop/
+groups.py; vLLM's `DPEngineCoreProc`, SGLang's `prepare_mlp_sync_batch`, `_pad_attention_dp_dummy_request` of
+TensorRT-LLM). Then they go to decoding instances, which share the sequences evenly in time but not in place: each
+request has its instance in turn, and waits where that is full.
 
 Engines differ in how prompts and decoding share steps: where `prefill_first` is 1, a step takes prompts alone and
 decoding waits until none is left (SGLang), so that clients with equal lengths stay in step with each other; else both
@@ -75,6 +79,7 @@ class ClosedLoops:
     jitter: Floats  # coefficient of variation of the time of a step
     frontend_token_s: Floats  # for each token of a prompt
     tokenises_together: Floats  # 1 where prompts are tokenised beside each other, by a front end of each rank
+    prefill_members: Floats  # prefill ranks that make their steps together
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from planner.arrays import Floats
-from planner.costs.operators.forward import forward
+from planner.costs.operators.forward import forward, ranks_in_step
 from planner.costs.operators.work import Shards, Work
 from planner.costs.rates.calibration import load_calibration
 from planner.costs.rates.pricer import make_pricer
@@ -299,6 +299,7 @@ class Batch:
             decode_instances=self._numbers_of_parts(False, "replicas"),
             decode_ranks=ranks,
             prefill_ranks=self._numbers_of_parts(True, "ranks"),
+            prefill_members=ranks_in_step(self.costs.arch, self.prefill_shards.dp),
             prefill_stages=self.prefill_shards.pp,
             most_decoding=most,
             full_batch=np.maximum(each, 1.0),

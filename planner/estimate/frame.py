@@ -28,6 +28,7 @@ class Frame:
     decode_instances: Floats
     decode_ranks: Floats  # attention ranks of all instances
     prefill_ranks: Floats
+    prefill_members: Floats  # of those, that make their steps together
     prefill_stages: Floats  # pipeline stages of an instance that prefills
     most_decoding: Floats  # sequences that a decoding rank admits
     full_batch: Floats  # those that it has when all clients decode
@@ -181,6 +182,7 @@ def loop_of(frame: Frame, pace: Pace, added: Added) -> ClosedLoops:
         jitter=frame.jitter,
         frontend_token_s=_frontend_token_s(frame, added),
         tokenises_together=np.maximum(added.tokenises_together, frame.disaggregated),
+        prefill_members=frame.prefill_members,
     )
 
 

@@ -18,7 +18,7 @@ PLAIN = {
     "slope_s": 1e-4, "start_s": 2e-3, "token_s": 1e-5, "moved_s": 0.0, "step_tokens": 8192.0, "frontend_s": 0.0,
     "arrival_s": 0.0, "poll_steps": 1.0, "output_steps": 0.0, "hold_steps": 0.0, "prefill_first": 0.0,
     "staggered": 0.0, "least_s": 0.0, "rate_per_s": 0.0, "cache_tokens": np.inf, "graph_batch": np.inf, "eager_s": 0.0,
-    "jitter": 0.0, "frontend_token_s": 0.0, "tokenises_together": 0.0,
+    "jitter": 0.0, "frontend_token_s": 0.0, "tokenises_together": 0.0, "prefill_members": 1.0,
 }  # fmt: skip
 
 
@@ -143,6 +143,30 @@ def test_prompts_that_wait_share_the_start_of_a_step() -> None:
     assert many < 0.1 + 8 * 0.01 + 4 * 0.1 * 1000 / 8192 + 1e-9
 
 
+def test_apart_a_prompt_longer_than_a_step_takes_several() -> None:
+    times = simulate_loops(loop(disaggregated=1.0, step_tokens=400.0))
+    assert times.ttft_s[0] == pytest.approx(3 * 2e-3 + 1000 * 1e-5)
+
+
+@pytest.mark.parametrize(("members", "waiting"), [(1.0, 0.0), (8.0, 7.0)])
+def test_prompts_wait_for_a_step_that_other_ranks_began(members: float, waiting: float) -> None:
+    """Of eight that come one after another to idle ranks all but the first find these ranks in its step."""
+    way_s, prompt_s = 1e-3, 2e-3 + 1000 * 1e-5
+    ranks = {"prefill_ranks": 8.0, "prefill_members": members, "disaggregated": 1.0}
+    times = simulate_loops(loop(clients=8.0, requests_per_client=1.0, frontend_s=way_s, **ranks))
+    joined_s = waiting * (way_s + 2 * prompt_s) + (way_s + prompt_s)
+    alone_s = 36 * way_s + 8 * prompt_s
+    assert 8 * times.ttft_s[0] == pytest.approx(joined_s if waiting else alone_s)
+
+
+def test_a_step_of_ranks_lasts_as_long_as_the_fullest() -> None:
+    """Of nine prompts on eight ranks two share one, whose step all wait for."""
+    burst = {"clients": 9.0, "requests_per_client": 1.0, "disaggregated": 1.0, "prefill_ranks": 8.0}
+    alone, joined = (simulate_loops(loop(**burst, prefill_members=members)).ttft_s[0] for members in (1.0, 8.0))
+    assert 9 * alone == pytest.approx(7 * 12e-3 + 2 * 22e-3)
+    assert joined == pytest.approx(22e-3)
+
+
 @settings(deadline=None, max_examples=50)
 @given(
     clients=st.integers(1, 60),
@@ -150,9 +174,10 @@ def test_prompts_that_wait_share_the_start_of_a_step() -> None:
     spread=st.sampled_from([0.0, 0.2, 0.8]),
     poll=st.integers(1, 20),
     most=st.integers(1, 64),
+    members=st.sampled_from([1.0, 2.0, 4.0]),
 )
 def test_times_are_at_least_those_of_an_idle_deployment(
-    clients: int, apart: bool, spread: float, poll: int, most: int
+    clients: int, apart: bool, spread: float, poll: int, most: int, members: float
 ) -> None:
     times = simulate_loops(
         loop(
@@ -162,6 +187,8 @@ def test_times_are_at_least_those_of_an_idle_deployment(
             poll_steps=float(poll),
             most_decoding=float(most),
             moved_s=0.01 if apart else 0.0,
+            prefill_ranks=4.0,
+            prefill_members=members,
         )
     )
     least = 2e-3 + (1.0 - spread) * 1000 * 1e-5

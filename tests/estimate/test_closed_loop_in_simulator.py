@@ -24,7 +24,7 @@ PLAIN = {
     "slope_s": 1e-4, "start_s": 2e-3, "token_s": 1e-5, "moved_s": 0.0, "step_tokens": 8192.0, "frontend_s": 0.0,
     "arrival_s": 0.0, "poll_steps": 1.0, "output_steps": 0.0, "hold_steps": 0.0, "prefill_first": 0.0,
     "staggered": 0.0, "least_s": 0.0, "rate_per_s": 0.0, "cache_tokens": np.inf, "graph_batch": np.inf, "eager_s": 0.0,
-    "jitter": 0.0, "frontend_token_s": 0.0, "tokenises_together": 0.0,
+    "jitter": 0.0, "frontend_token_s": 0.0, "tokenises_together": 0.0, "prefill_members": 1.0,
 }  # fmt: skip
 
 
@@ -78,6 +78,18 @@ def test_apart_clients_decode_alike_in_both_and_stay_in_step_in_the_simulator_al
     replay, run = simulate_loops(loop), simulated(loop)
     assert replay.tpot_s[0] == pytest.approx(run.tpot_s[0], rel=0.03)
     assert replay.ttft_s[0] <= run.ttft_s[0]
+
+
+@pytest.mark.parametrize("members", [1, 2, 4])
+@pytest.mark.parametrize("clients", [6, 24, 64])
+def test_ranks_that_prefill_together_have_nearly_the_same_times_in_both(members: int, clients: int) -> None:
+    loop = one_loop(
+        clients=clients, requests_per_client=10, isl=1000, osl=200, step_tokens=2000, disaggregated=1.0, moved_s=0.02,
+        prefill_ranks=4, prefill_members=members, token_s=1e-4, start_s=5e-3, spread=0.2, osl_spread=0.2,
+    )  # fmt: skip
+    replay, run = simulate_loops(loop), simulated(loop)
+    assert replay.ttft_s[0] == pytest.approx(run.ttft_s[0], rel=0.08)
+    assert replay.tpot_s[0] == pytest.approx(run.tpot_s[0], rel=0.01)
 
 
 @pytest.mark.parametrize(("clients", "most"), [(3, 1), (8, 4), (40, 30)])

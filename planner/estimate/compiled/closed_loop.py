@@ -29,8 +29,8 @@ def simulate_all(columns, draws_isl, draws_osl, draws_delay, draws_gap, noise, l
     """Means [3, N] of all runs, and quantiles [4, levels, N] where `levels` are any: TTFT, gaps, TPOT, latency."""
     for run in range(columns.shape[1]):
         (clients, each, isl_top, osl_top, spread, osl_spread, apart, instances, ranks, servers, most, base, slope,
-         start, token, moved, step_tokens, frontend, arrival, poll, output, hold, apart_steps, staggered,
-         least, rate, cache, graph_batch, eager, jitter, frontend_token, together) = columns[:, run]  # fmt: skip
+         start, token, moved, step_tokens, frontend, arrival, poll, output, hold, apart_steps, staggered, least, rate,
+         cache, graph_batch, eager, jitter, frontend_token, together, members) = columns[:, run]  # fmt: skip
         units = ranks if apart == 0.0 else 1.0
         batch = min(clients / ranks, most)
         if rate > 0.0:
@@ -65,9 +65,9 @@ def simulate_all(columns, draws_isl, draws_osl, draws_delay, draws_gap, noise, l
             )  # fmt: skip
         else:
             elapsed = disaggregated(
-                starts, isl, osl, delay, int(instances), ranks, most, np.zeros(max(int(servers), 1)), base, slope,
-                start, token, step_tokens, moved, front, least, graph_batch, eager, jitter, noise, watch, gaps, ttft,
-                tpot,
+                starts, isl, osl, delay, int(instances), ranks, most, max(int(servers), 1), int(members), base,
+                slope, start, token, step_tokens, moved, front, least, graph_batch, eager, jitter, noise, watch, gaps,
+                ttft, tpot,
             )  # fmt: skip
         if len(levels) > 0:
             begin, end = (int(watch[0]), int(watch[1])) if rate > 0.0 else (0, count)

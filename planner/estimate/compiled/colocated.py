@@ -12,7 +12,7 @@ LEAST_ROOM = 0.1  # of a step's prompt tokens that decodes leave to prompts at l
 
 
 @part
-def _send(request, begins, free, frontend, delay, sent_at, ready):
+def send(request, begins, free, frontend, delay, sent_at, ready):
     """The next request on its way; returns when the front end is free."""
     sent_at[request] = begins
     free = max(free, begins) + frontend[request]
@@ -93,7 +93,7 @@ def colocated(
     sent, started, starting, free, drawn = 0, 0, len(starts), 0.0, 0
     while done < count:
         while started < starting and starts[started] <= now:
-            free = _send(sent, starts[started], free, frontend, delay, sent_at, ready)
+            free = send(sent, starts[started], free, frontend, delay, sent_at, ready)
             sent, started = sent + 1, started + 1
         watched = watch[0] <= sent <= watch[1]
         waits = (current >= 0 or waiting > 0 or (head < sent and ready[head] <= now)) and decoding < most
@@ -220,6 +220,6 @@ def colocated(
             num_fresh = _without(fresh, num_fresh, request)
             tpot[request] = (now - first[request]) / max(osl[request] - 1.0, 1.0)
             if sent + starting - started < count:
-                free = _send(sent, now, free, frontend, delay, sent_at, ready)
+                free = send(sent, now, free, frontend, delay, sent_at, ready)
                 sent += 1
     return now
