@@ -3,23 +3,13 @@
 import numpy as np
 
 from planner.estimate.compiled.quantiles import count_gaps
+from planner.estimate.compiled.sending import send
 from planner.estimate.compiled.steps import LEAST_FACTOR, step_s
 from planner.solvers.compilation.parts import owning_part, part
 from planner.solvers.compiled.heaps import drop, push
 
 FULL = 0.9  # of a step's prompt tokens for which waiting prompts start
 LEAST_ROOM = 0.1  # of a step's prompt tokens that decodes leave to prompts at least
-
-
-@part
-def send(request, begins, free, frontend, delay, sent_at, ready):
-    """The next request on its way; returns when the front end is free."""
-    sent_at[request] = begins
-    free = max(free, begins) + frontend[request]
-    ready[request] = free + delay[request]
-    if request > 0:
-        ready[request] = max(ready[request], ready[request - 1])
-    return free
 
 
 @part

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from planner.estimate.compiled.colocated import send
 from planner.estimate.compiled.quantiles import count_gaps
+from planner.estimate.compiled.sending import send
 from planner.estimate.compiled.steps import LEAST_FACTOR, step_s
 from planner.solvers.compilation.parts import owning_part, part
 from planner.solvers.compiled.heaps import drop, push
