@@ -24,6 +24,11 @@ github.com/NVIDIA/srt-slurm with 10 (commit 88ff268).
 Its single-node recipes for TensorRT-LLM chose expert and attention data parallelism themselves until 3 November 2025
 (commit 17d5e204f), by concurrency and lengths, which tables of their results name as tensor parallelism: gpt-oss on
 H200 ran expert parallel over all ranks, DeepSeek-R1 on B200 as `_chosen_in_script` says.
+TensorRT-LLM on GB200 and GB300 places the experts of DeepSeek-R1 in nvfp4 by load where srt-slurm's recipe names slots
+(`moe_config.load_balancer`; `eplb256` or `eplb288` in the names of its files): 256 for a decoding batch of 256 on 16
+ranks, 288 for 128 or more on 32. All others say `eplb0`, and so do runs of 2025 (runners/launch_gb200-nv.sh). Recipes
+for SGLang name `ep-num-redundant-experts: 32` and neither `enable-eplb` nor `init-expert-location`: copies of the first
+32 experts, whatever their loads.
 SGLang 0.5.5 on GB200 has the placeholders `ep: 1` and `dp-attn: true` in place of its parallelism, where they "do
 nothing" (nvidia-master.yaml, December 2025): expert parallel over all ranks, as the comments beside them say; decoding
 on one node has the times of tensor parallelism. Kimi-K2.5 on GB200 with vLLM runs the recipes of
@@ -97,6 +102,7 @@ _SWEPT_BATCH = {  # decoding batch of TensorRT-LLM recipes that one limit serves
     ("gb300", 1024): 32,
     ("gb300", 8192): 4,
 }
+_SLOTS = {16: (256, 0), 32: (128, 32)}  # of decoding ranks: the batch from which experts are placed by load, and copies
 _LITERAL_CLIENTS, _MIDDLE_CLIENTS = 512, 16
 _AZURE = {"max_batch": "256", "chunk_tokens": "131072", "poll_steps": "10"}
 _TUNED = {"kv_cache": "fp8", "memory_utilisation": "0.9", "captured_tokens": "2048"}
@@ -329,7 +335,7 @@ def _trtllm(row: Row, clients: int, ranks: float) -> Columns:
     family, isl, osl = _family(row), int(float(row["isl"])), int(float(row["osl"]))
     if row["mode"] == "disagg":
         batch = _decode_batch(row, clients, ranks)
-        return {"kv_cache": "fp8", **({"max_batch": str(batch)} if batch else {})}
+        return {"kv_cache": "fp8", **({"max_batch": str(batch)} if batch else {}), **_placed_by_load(row, batch)}
     balance = {"balance_steps": "60"} if float(row["dp"] or 1) > 1 else {}
     short = isl == 1024 and osl == 1024
     if family.startswith("Llama"):
@@ -342,6 +348,15 @@ def _trtllm(row: Row, clients: int, ranks: float) -> Columns:
     columns = {"kv_cache": "fp8", "chunk_tokens": str(max(clients + isl + 64, 8192)), **balance}
     batched = short and clients >= 64 and row.get("weights") == "fp8_block"
     return columns | ({"hold_steps": "40"} if batched else {})
+
+
+def _placed_by_load(row: Row, batch: int) -> Columns:
+    """Redundant experts of the decoding instances whose recipe has a load balancer."""
+    if not (row["system"].startswith("gb") and row.get("weights") == "nvfp4" and _family(row).startswith("DeepSeek")):
+        return {}
+    least, copies = _SLOTS.get(int(float(row["decode_moe_ep"] or 1)), (0, 0))
+    placed = least and batch >= least and (row.get("measured") or "") >= _SRT_SLURM
+    return {"decode_redundant_experts": str(copies)} if placed else {}
 
 
 def _release(row: Row) -> str:

@@ -13,7 +13,7 @@ from planner.hardware.accelerator import Accelerator
 SCHEMA = "planner.engine_settings/1"
 NAMES = (
     *("memory_utilisation", "free_memory_share", "chunk_tokens", "max_batch", "async_scheduling", "reserved_output"),
-    *("whole_tiles", "triton_experts"),
+    *("whole_tiles", "triton_experts", "redundant_experts"),
 )
 _PLACE = "planner/engines/settings.yaml"
 
@@ -44,6 +44,18 @@ def engine_setting(engine: str, name: str, version: str | None = None, gpu: Acce
         if row.setting == name and row.covers(version, gpu):
             return row.value
     raise PlannerError(f"no default of `{name}` is known of engine `{engine}`", hint="state it, or take another engine")
+
+
+def require_setting(engine: str, name: str, version: str | None = None) -> None:
+    """Raises PlannerError where a release of an engine has no such setting."""
+    rows = [row for row in setting_rows().get(engine, ()) if row.setting == name]
+    if any(row.covers(version, None) for row in rows):
+        return
+    first = ".".join(map(str, min((row.first for row in rows), default=())))
+    raise PlannerError(
+        f"{engine}{f' {version}' if version else ''} has no `{name}`",
+        hint=f"leave it out, or name a release from {first} on" if first else "leave it out",
+    )
 
 
 def whole_tiles(engine: str, version: str | None = None) -> float:

@@ -8,6 +8,7 @@ from planner.costs.rates.spread import group_of_runs
 from planner.costs.serving.speculation import Drafter
 from planner.hardware.cluster import Pool
 from planner.models.architecture import Architecture
+from planner.plan.records import BY_NUMBER
 
 REQUESTS_PER_CLIENT = 10.0  # of a closed loop, where nothing says otherwise
 
@@ -25,6 +26,7 @@ class Part:
     max_batch: int = 0
     chunk_tokens: int = 0
     micro_batches: int = 1  # 2 where steps are cut in halves that hide each other's exchange between experts
+    redundant: int = BY_NUMBER  # experts of a layer that are copied, all placed by load
 
     @property
     def devices(self) -> int:

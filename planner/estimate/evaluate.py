@@ -31,7 +31,7 @@ from planner.estimate.own_runs import Told, told_by_runs
 from planner.estimate.tails import Percentiles, tails_of
 from planner.hardware.profiles.store import ProfileStore
 from planner.kinds.serve.steady.demand import link_bytes_per_s
-from planner.kinds.serve.steady.shapes import InstanceShape, halving_rule
+from planner.kinds.serve.steady.shapes import InstanceShape, halving_rule, placing_rule
 from planner.kinds.serve.steady.steps.formulas import Costs
 from planner.models.architecture import Architecture
 from planner.models.kv import kv_bytes, state_bytes_per_sequence
@@ -351,7 +351,7 @@ class Batch:
 
     def _refused(self, i: int, case: Case, settled: Settled, room: Floats) -> Refused | None:
         """Why there is no estimate of a case; None where there is one."""
-        reason = _uncut(case)
+        reason = _uncut(case) or _unplaced(case)
         if reason is None and case.preempts and case.prefill is not None:
             reason = "preemption is replayed where prompts and answers share instances, and prefill runs apart here"
         if reason is None and room[i] < 0:
@@ -370,8 +370,8 @@ class Batch:
         return [case.prefill if prefill and case.prefill is not None else case.decode for case in self.cases]
 
     def _shards(self, prefill: bool) -> Shards:
-        names = ("tp", "pp", "dp", "moe_tp", "ep", "micro_batches")
-        return Shards.of(*(self._numbers_of_parts(prefill, name) for name in names))
+        names = ("tp", "pp", "dp", "moe_tp", "ep", "micro_batches", "redundant")
+        return Shards.of(**{name: self._numbers_of_parts(prefill, name) for name in names})
 
     def _most_batch(self) -> Floats:
         given = self._numbers_of_parts(False, "max_batch")
@@ -420,6 +420,15 @@ def _uncut(case: Case) -> str | None:
             if rule is not None:
                 return rule
     return None
+
+
+def _unplaced(case: Case) -> str | None:
+    """Why experts cannot be placed by load as a case says, None where they can or need not be."""
+    parts = (part for part in (case.prefill, case.decode) if part is not None)
+    shapes = (
+        InstanceShape(part.tp, part.pp, part.dp, part.moe_tp, part.ep, redundant=part.redundant) for part in parts
+    )
+    return next((rule for shape in shapes if (rule := placing_rule(shape, case.arch)) is not None), None)
 
 
 def run(frame: Frame, pace: Pace, added: Added) -> Settled:

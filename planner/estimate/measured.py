@@ -4,12 +4,13 @@ Columns (one row a benchmark point): id, aic_model or model, weights, system, ba
 release), mode (agg, disagg), isl, osl, concurrency, gpus; agg: tp, pp, dp, moe_tp, moe_ep; disagg: the same with the
 prefixes prefill_ and decode_, and workers. Columns that may be left out: what launch scripts and load generators were
 told (`planner.estimate.settings`); workers of agg (1), rate_per_s of an open loop (whose concurrency is empty);
-micro_batches (2 where steps are cut in halves that hide each other's exchange between experts, 1; with the prefixes of
-disagg); draft_tokens (of a sequence in a step that decodes, 0) with their acceptance (the chance of a draft to be right
-where those before it are), from the prediction heads of the model, or else a draft_model, or whatever takes
-draft_step_s for each; batch_per_rank of agg, the requests of one attention rank: where those of all stated ranks are
-fewer than the concurrency, the ranks of each tensor-parallel group have requests of their own (attention data
-parallel), or where their number does not fit, the row is one of several equal instances. Further columns are ignored.
+micro_batches (2 where steps are cut in halves that hide each other's exchange between experts, 1) and redundant_experts
+(`planner.estimate.settings`), with the prefixes of disagg; draft_tokens (of a sequence in a step that decodes, 0) with
+their acceptance (the chance of a draft to be right where those before it are), from the prediction heads of the model,
+or else a draft_model, or whatever takes draft_step_s for each; batch_per_rank of agg, the requests of one attention
+rank: where those of all stated ranks are fewer than the concurrency, the ranks of each tensor-parallel group have
+requests of their own (attention data parallel), or where their number does not fit, the row is one of several equal
+instances. Further columns are ignored.
 """
 
 import csv
@@ -22,7 +23,7 @@ from pydantic import ValidationError
 from planner.costs.serving.speculation import Drafter, drafter_of
 from planner.errors import PlannerError, in_one_line
 from planner.estimate.case import REQUESTS_PER_CLIENT, Case, Part, Refused
-from planner.estimate.settings import held_steps, settings_of_row
+from planner.estimate.settings import held_steps, redundant_of_row, settings_of_row
 from planner.hardware.cluster import Pool
 from planner.models.architecture import BITS, Architecture
 from planner.models.formats import OWN, format_named
@@ -206,7 +207,8 @@ def _part(row: Mapping[str, str], prefix: str, max_batch: int = 0, chunk_tokens:
     )
     replicas = int(float(row[f"{prefix}workers"] if prefix else row.get("workers") or 1))
     micro_batches = int(float(row.get(f"{prefix}micro_batches") or 1))
-    return Part(replicas, tp, pp, dp, moe_tp, ep, max_batch, chunk_tokens, micro_batches)
+    redundant = redundant_of_row(row, prefix)
+    return Part(replicas, tp, pp, dp, moe_tp, ep, max_batch, chunk_tokens, micro_batches, redundant)
 
 
 @cache

@@ -20,12 +20,12 @@ from planner.costs.serving.speculation import Drafter, drafter_of
 from planner.engines.settings import engine_setting
 from planner.errors import PlannerError, in_one_line
 from planner.estimate.case import Case, Part, Refused
-from planner.estimate.settings import MOST_JITTER, priced_version, tiles_at, triton_at
+from planner.estimate.settings import MOST_JITTER, MOST_REDUNDANT, placed_at, priced_version, tiles_at, triton_at
 from planner.kinds.serve.options import ServeOptions
 from planner.plan.records import Count
 from planner.plan.schema import Parallelism
 from planner.problem.resolve import Resolved, resolve
-from planner.problem.schema import Problem
+from planner.problem.schema import EngineSpec, Problem
 from planner.problem.speculation import MOST_DRAFTS, SpeculationSpec
 from planner.schema.base import Spec, Where, refuse
 
@@ -39,6 +39,9 @@ class PartSpec(Spec):
     chunk_tokens: Count | None = Field(default=None, description="prefill tokens per step")
     micro_batches: Literal[1, 2] = Field(
         default=1, description="2 where steps are cut in halves that hide each other's exchange between experts"
+    )
+    redundant_experts: Annotated[int, Field(ge=0, le=MOST_REDUNDANT)] | None = Field(
+        default=None, description="experts of a layer that the engine copies to place all by load; absent: by number"
     )
 
 
@@ -153,8 +156,8 @@ def _build(name: str, text: str, given: GivenDecision) -> Case:
     defaults = {
         name: int(engine_setting(engine.name, name, engine.version, gpu)) for name in ("max_batch", "chunk_tokens")
     }
-    decode = _part(given.decode if given.decode is not None else given, **defaults)
-    prefill = _part(given.prefill, **defaults) if given.prefill is not None else None
+    decode = _part(given.decode if given.decode is not None else given, engine, **defaults)
+    prefill = _part(given.prefill, engine, **defaults) if given.prefill is not None else None
     used = decode.replicas * decode.devices + (prefill.replicas * prefill.devices if prefill is not None else 0)
     if used > resolved.pools[0].num_gpus:
         raise PlannerError(
@@ -209,8 +212,9 @@ def _drafter(text: str) -> Drafter | None:
     return drafter_of(SpeculationSpec.of(resolved.problem), arch, resolved.models, "options.speculation")
 
 
-def _part(spec: PartSpec, *, max_batch: int, chunk_tokens: int) -> Part:
+def _part(spec: PartSpec, engine: EngineSpec, *, max_batch: int, chunk_tokens: int) -> Part:
     shape = spec.parallelism
     moe_tp = shape.moe_tp if shape.moe_tp * shape.ep == shape.tp * shape.dp else shape.tp * shape.dp // shape.ep
     limits = (spec.max_batch or max_batch, spec.chunk_tokens or chunk_tokens, spec.micro_batches)
-    return Part(spec.replicas, shape.tp, shape.pp, shape.dp, moe_tp, shape.ep, *limits)
+    redundant = placed_at(engine.name, engine.version, spec.redundant_experts)
+    return Part(spec.replicas, shape.tp, shape.pp, shape.dp, moe_tp, shape.ep, *limits, redundant)

@@ -17,6 +17,11 @@ scheduled beside the device), `poll_steps` (decode steps between looks at new re
 `VLLM_MOE_USE_DEEP_GEMM`), and `triton_experts` (1 where OpenAI's Triton kernels run experts in mxfp4 on Hopper;
 `moe_config.backend` of TensorRT-LLM, vLLM's `VLLM_MXFP4_USE_MARLIN` turns them off).
 
+`redundant_experts`, of disagg with the prefixes of its parts: copies of experts of a layer where the engine places them
+by load (vLLM's `num_redundant_experts` under `--enable-eplb`; SGLang's `--ep-num-redundant-experts` under that or
+`--init-expert-location`; what `num_slots` of TensorRT-LLM's load balancer has beyond the experts). Empty: the balancer
+is off. SGLang's copies without either are those of the first experts, whatever their loads: as good as none.
+
 Of the load: `requests` (sent in all by the clients of a closed loop; 10 each), `length_low` (lengths are uniform
 between this share of the nominal ones and them; 1), or `isl_cv`; `staggered` (1 where clients start one after the
 other); and `in_process` (1 where the load generator hands requests to the engine in its own process, as trtllm-bench
@@ -34,10 +39,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from planner.engines.settings import engine_setting, triton_experts, whole_tiles
+from planner.engines.settings import engine_setting, require_setting, triton_experts, whole_tiles
 from planner.errors import PlannerError
 from planner.hardware.accelerator import Accelerator
 from planner.models.formats import OWN, our_name
+from planner.plan.records import BY_NUMBER
 
 COLUMNS = (
     *("kv_cache", "expert_inputs", "attention_output", "memory_utilisation", "free_memory_share", "max_batch"),
@@ -53,8 +59,10 @@ COLUMNS = (
     ),
     *("length_low", "isl_cv", "staggered", "in_process", "requests", "reserved_output"),
     *("jitter", "graph_batch", "preempts", "whole_tiles", "triton_experts"),
+    *(f"{prefix}redundant_experts" for prefix in ("", "prefill_", "decode_")),
 )
 MOST_JITTER = 1.0
+MOST_REDUNDANT = 4096
 OLDEST = "0"  # a release before all that are told apart
 _LARGEST = 1e9  # no count and no length comes near
 
@@ -160,6 +168,26 @@ def tiles_at(engine: str, version: str | None, stated: bool | None) -> float:
 def triton_at(engine: str, version: str | None, stated: bool | None) -> bool:
     """Whether Triton's kernels run experts in mxfp4 on Hopper: as stated, else as the release does."""
     return triton_experts(engine, version) if stated is None else stated
+
+
+def placed_at(engine: str, version: str | None, stated: int | None) -> int:
+    """Redundant experts of a layer as stated, else BY_NUMBER, as no engine places experts by load unasked.
+
+    Raises PlannerError for a release that cannot.
+    """
+    if stated is None:
+        return BY_NUMBER
+    require_setting(engine, "redundant_experts", version)
+    return stated
+
+
+def redundant_of_row(row: Mapping[str, str], prefix: str) -> int:
+    """That of the part of a row whose columns have the prefix; raises PlannerError where it cannot be."""
+    name = f"{prefix}redundant_experts"
+    copies = _number(row, name, most=MOST_REDUNDANT)
+    if copies % 1.0:
+        raise PlannerError(f"`{name}` is no whole number: {row[name]}", hint="correct the row")
+    return placed_at(row["backend"], row.get("backend_version") or None, int(copies) if row.get(name) else None)
 
 
 def held_steps(settings: Settings, ranks: int, clients: int, osl: float) -> float:

@@ -1,6 +1,7 @@
 """Names of instance types, by which proofs, explanations and pages know what a role is: written and read here alone.
 
-`decode/qwen3/2x1x1x1x1/104/0` is function, model, degrees, batch limit and chunk. `+drafts/3` follows where it drafts,
+`decode/qwen3/2x1x1x1x1/104/0` is function, model, degrees, batch limit and chunk. Of the degrees, micro-batches, pieces
+and redundant experts follow as far as they are not what all have. `+drafts/3` follows where it drafts,
 `+ffn/4x1x1x1x4/2` where feed-forward layers stand on devices of their own: their degrees, the micro-batches that take
 turns, and their pool where it is another one. What follows a `#` tells apart types of one name.
 """
@@ -8,15 +9,19 @@ turns, and their pool where it is another one. What follows a `#` tells apart ty
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from planner.plan.records import Parallelism
+from planner.plan.records import BY_NUMBER, Parallelism
 from planner.plan.schema import Role
 
+_SIZES = 5  # tp, pp, dp, moe_tp, ep
+_PLAIN = (1, 1, BY_NUMBER)  # micro-batches, pieces, redundant experts
 
-def type_degrees(shape: Sequence[int], micro_batches: int = 1, pieces: int = 1) -> tuple[int, ...]:
-    """tp, pp, dp, moe_tp, ep as given, and micro-batches and pieces where there are several."""
-    if pieces > 1:
-        return (*shape, micro_batches, pieces)
-    return (*shape, micro_batches) if micro_batches > 1 else tuple(shape)
+
+def type_degrees(degrees: Sequence[int]) -> tuple[int, ...]:
+    """tp, pp, dp, moe_tp, ep as given, and micro-batches, pieces and redundant experts up to the last not plain."""
+    further = len(degrees)
+    while further > _SIZES and degrees[further - 1] == _PLAIN[further - 1 - _SIZES]:
+        further -= 1
+    return tuple(degrees[:further])
 
 
 def type_name(
@@ -50,10 +55,19 @@ def name_of_role(role: Role, ffn: Role | None = None) -> str:
 
 
 def role_degrees(role: Role) -> tuple[int, ...]:
-    """The degrees of a role; micro-batches that take turns between two sides are none of one side."""
+    """Those of the degrees of a role that its type is named by."""
+    return type_degrees(all_degrees(role))
+
+
+def all_degrees(role: Role) -> tuple[int, ...]:
+    """tp, pp, dp, moe_tp, ep, micro-batches, pieces and redundant experts of a role.
+
+    Micro-batches that take turns between two sides are none of one side.
+    """
     own, limits = role.parallelism, role.limits
     halves = 1 if role.function in ("attention", "ffn") else int(limits.get("micro_batches", 1))
-    return type_degrees((own.tp, own.pp, own.dp, own.moe_tp, own.ep), halves, int(limits.get("pieces", 1)))
+    further = (halves, int(limits.get("pieces", 1)), int(limits.get("redundant_experts", BY_NUMBER)))
+    return (own.tp, own.pp, own.dp, own.moe_tp, own.ep, *further)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +89,12 @@ class InstanceType:
 
 
 def shape_text(degrees: tuple[int, ...]) -> str:
-    """`tp2 moe-tp2`, or `1 GPU`, and what is cut: the instance in pieces, its steps in batches."""
-    tp, pp, dp, moe_tp, ep, micro_batches, pieces = (*degrees, 1, 1)[:7]
+    """`tp2 moe-tp2`, or `1 GPU`, what is cut, the instance in pieces, its steps in batches, and what is copied."""
+    tp, pp, dp, moe_tp, ep, micro_batches, pieces, redundant = (*degrees, *_PLAIN[len(degrees) - _SIZES :])
     whole = Parallelism(tp=tp, pp=pp, dp=dp, moe_tp=moe_tp, ep=ep).text or "1 GPU"
     cut = f" in {pieces} pieces" if pieces > 1 else ""
-    return f"{whole}{cut}{' in two batches' if micro_batches > 1 else ''}"
+    placed = f" with {redundant} redundant experts" if redundant != BY_NUMBER else ""
+    return f"{whole}{cut}{' in two batches' if micro_batches > 1 else ''}{placed}"
 
 
 def read_type(name: str) -> InstanceType | None:

@@ -32,6 +32,8 @@ Count = Annotated[int, AtLeast(1)]
 Index = Annotated[int, AtLeast(0)]
 Amount = Annotated[float, AtLeast(0)]
 Capacity = Annotated[float, AtLeast(1)]
+BY_NUMBER = -1
+"""In place of a number of redundant experts: none is copied, and experts lie in the order of their numbers."""
 
 
 @record

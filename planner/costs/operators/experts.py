@@ -31,13 +31,13 @@ def tiled_rows(rows: Sized, experts: Sized) -> Sized:
     return padded
 
 
-def touched_share(tokens: Floats, top_k: float, num_experts: int, concentration: float = math.inf) -> Floats:
-    """Expected share of the experts that at least one of `tokens` chooses.
+def touched_share(tokens: Floats, top_k: float, num_experts: Floats | float, concentration: float = math.inf) -> Floats:
+    """Expected share of the experts, copies of one among them, that at least one of `tokens` chooses.
 
     Equally popular experts are each missed with (1 - k / E) by every token. Popularities spread as a gamma variable of
     shape c make the count of an expert negative binomial, which misses it with (1 + T k / (E c))^-c.
     """
-    if top_k >= num_experts:
+    if np.all(top_k >= num_experts):
         return np.asarray(tokens > 0, dtype=np.float64)
     if math.isinf(concentration):
         return np.asarray(-np.expm1(tokens * np.log1p(-top_k / num_experts)))

@@ -397,6 +397,7 @@ def _moe(step: _Step, ffn: MoeFfn, count: float) -> Iterator[Operator]:
         arch.precisions.experts,
         arch.precisions.expert_activation,
         exchanged=_exchanged(shards).astype(np.float64),
+        redundant=shards.redundant,
         module="moe",
     )
     yield run_of(permutation(step.tokens * width, ffn.experts_per_token, SERVING), count)

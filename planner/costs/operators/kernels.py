@@ -132,7 +132,13 @@ class Experts:
     exchanged: Floats | None = None  # [N] 1 where tokens came by all-to-all: kernels of wide expert parallelism
     whole_tiles: Floats | None = None  # [N] 1 where a whole tile of every expert is computed, tokens or not
     triton: bool = False  # by OpenAI's Triton kernels (`planner.costs.operators.triton`)
+    redundant: Floats | None = None  # [N] as in `Shards`; None: experts lie by number
     module: str = ""
+
+    @property
+    def slots(self) -> Floats | float:
+        """Experts on all ranks, each copy of one counted."""
+        return self.num_experts if self.redundant is None else self.num_experts + np.maximum(self.redundant, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,11 +337,12 @@ def _experts(op: Experts, concentration: float) -> KernelDemand:
     matrices = 3.0 if op.gated else 2.0
     inter = op.intermediate / op.moe_tp
     routed = routed_rows(op.tokens, op.top_k, op.ep)
-    touched = op.num_experts / op.ep * touched_share(op.tokens, op.top_k, op.num_experts, concentration)
+    held = op.slots / op.ep
+    touched = held * touched_share(op.tokens, op.top_k, op.slots, concentration)
     if op.whole_tiles is not None:
         whole = (op.whole_tiles > 0) & (routed > 0)
-        touched = np.where(whole, op.num_experts / op.ep, touched)
-        routed = np.where(whole, tiled_rows(routed, op.num_experts / op.ep), routed)
+        touched = np.where(whole, held, touched)
+        routed = np.where(whole, tiled_rows(routed, held), routed)
     values = triton.weight_values(op.hidden, inter) if op.triton else matrices * op.hidden * inter
     kernels = matrices + triton.launches(op.ep) if op.triton else matrices
     weights = np.maximum(touched, np.minimum(routed, 1.0)) * values * bytes_per(op.precision)

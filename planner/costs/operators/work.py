@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from planner.arrays import Bools, Floats, Indices
+from planner.plan.records import BY_NUMBER
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,7 @@ class Shards:
 
     With two micro-batches, a step is cut in halves, of which one computes while tokens of the other are exchanged.
     An instance in several pieces hands over between them through the fabric, and inside a piece as its ranks stand.
+    Of each layer so many redundant experts are copied, all placed by load; BY_NUMBER where no load places them.
     """
 
     tp: Floats
@@ -25,6 +27,7 @@ class Shards:
     ep: Floats
     micro_batches: Floats
     pieces: Floats
+    redundant: Floats
 
     @classmethod
     def of(
@@ -36,12 +39,11 @@ class Shards:
         ep: ArrayLike = 1,
         micro_batches: ArrayLike = 1,
         pieces: ArrayLike = 1,
+        redundant: ArrayLike = BY_NUMBER,
     ) -> "Shards":
         """Broadcast the given degrees to one length."""
-        arrays = np.broadcast_arrays(
-            *(np.atleast_1d(np.asarray(a, dtype=np.float64)) for a in (tp, pp, dp, moe_tp, ep, micro_batches, pieces))
-        )
-        return cls(*arrays)
+        given = (tp, pp, dp, moe_tp, ep, micro_batches, pieces, redundant)
+        return cls(*np.broadcast_arrays(*(np.atleast_1d(np.asarray(each, dtype=np.float64)) for each in given)))
 
     @property
     def devices(self) -> Floats:

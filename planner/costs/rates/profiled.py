@@ -264,7 +264,7 @@ class Profiled:
             moe_tp, ep = degrees if len(degrees) == 2 else (np.ones_like(tokens), degrees[0])
             sizes = replace(op, tokens=tokens, moe_tp=moe_tp, ep=ep, hidden=hidden, intermediate=inter)
             exchanged = None if op.exchanged is None else np.ones_like(tokens)
-            return replace(sizes, top_k=top_k, num_experts=experts, exchanged=exchanged)
+            return replace(sizes, top_k=top_k, num_experts=experts, exchanged=exchanged, redundant=None)
 
         side = gradient_of(op.name) if name == "moe_backward" else ""
         fixed: dict[str, str | int] = {"distribution": self.skew, **dict(zip(_EXPERT_COLUMNS, shape, strict=True))}

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.arrays import Floats
-from planner.costs.operators.experts import fullest_rank, routed_rows, tiled_rows
+from planner.costs.operators.balanced import fullest_rows
+from planner.costs.operators.experts import routed_rows, tiled_rows
 from planner.costs.operators.kernels import (
     AttentionBackward,
     BatchedGemm,
@@ -33,12 +34,6 @@ from planner.costs.rates.near_runs import NearRuns
 from planner.hardware.accelerator import Accelerator
 from planner.hardware.topology import Topology
 from planner.models.architecture import Architecture
-
-UNEVEN_RANKS = 8
-"""Most ranks that share experts as they are: those of one board. Deployments over more copy the busiest experts, and
-move them as loads change, so that ranks are even: DeepSeek's own (github.com/deepseek-ai/open-infra-index, day 6: 32
-redundant experts on 144 ranks), SGLang's (`--ep-num-redundant-experts 32 --enable-eplb`, lmsys.org, 2025-05-05),
-TensorRT-LLM's (`moe_config.load_balancer`, examples/wide_ep) and llm-d's of vLLM (`--enable-eplb`)."""
 
 FOUR_BIT = ("nvfp4", "mxfp4")
 
@@ -116,29 +111,20 @@ def slowdown(op: Compute, known: Efficiencies, *, blackwell: bool) -> Floats | f
     if not isinstance(op, Experts):
         return 1.0
     narrow = 1.0 + known.experts_width * op.moe_tp / op.intermediate
-    rows = np.maximum(op.tokens * op.top_k / op.num_experts, 1.0)
+    rows = np.maximum(op.tokens * op.top_k / op.slots, 1.0)
     longer = narrow * (1.0 + np.minimum(known.experts_rows / rows, 1.0))
     before_blackwell = _experts_flop(op, blackwell=blackwell) == "experts_flop_block"
     grouped = known.experts_flop_block / known.experts_flop_grouped if before_blackwell else 1.0
-    fullest = _fullest(op, known.routing_concentration)
+    one = op.top_k >= op.num_experts  # for all tokens
+    fullest = 1.0 if one else fullest_rows(known.routing_concentration, op.num_experts, op.ep, op.redundant)
     longer = longer * fullest
     if op.whole_tiles is not None:
-        routed, experts = routed_rows(op.tokens, op.top_k, op.ep), op.num_experts / op.ep
+        routed, experts = routed_rows(op.tokens, op.top_k, op.ep), op.slots / op.ep
         tiles = tiled_rows(fullest * routed, experts) / tiled_rows(routed, experts)
         longer = np.where(op.whole_tiles > 0, grouped * tiles, longer)
     if op.exchanged is None:
         return longer
     return longer * np.where(op.exchanged > 0, grouped, 1.0)
-
-
-def _fullest(op: Experts, concentration: float) -> Floats | float:
-    """Rows of the fullest rank over the mean, of experts whose popularities spread as in `touched_share`.
-
-    1 beyond UNEVEN_RANKS ranks, where deployments copy the busiest experts to keep ranks even.
-    """
-    if op.top_k >= op.num_experts:
-        return 1.0
-    return np.where(op.ep > UNEVEN_RANKS, 1.0, fullest_rank(concentration**-0.5, op.num_experts, op.ep))
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from planner.costs.rates.pricer import Pricer
 from planner.costs.rates.step import StepTime, host_s, price_operators
 from planner.hardware.cluster import Pool
 from planner.models.architecture import Architecture, DenseFfn, Ffn, MoeFfn
+from planner.plan.records import BY_NUMBER
 
 FFN_PARTS = frozenset(
     {"ffn_up", "ffn_activation", "ffn_down", "shared_expert_up", "shared_expert_activation", "shared_expert_down"}
@@ -47,7 +48,8 @@ class Units:
     """Instances with the sides apart [N]: `ranks` attention ranks of `tp` devices, and `ep` groups of `ffn_tp` others.
 
     Experts are spread over the groups; each shard of an expert, and of a dense layer, is one device's. Devices of the
-    two sides are `stride` apart: 1 where all share one scale-up domain, else the size of a domain.
+    two sides are `stride` apart: 1 where all share one scale-up domain, else the size of a domain. Experts are copied
+    and placed as `Shards` has them.
     """
 
     tp: Floats
@@ -56,14 +58,15 @@ class Units:
     ep: Floats
     micro_batches: Floats
     stride: Floats
+    redundant: Floats
 
     @classmethod
     def of(
         cls, tp: ArrayLike, ranks: ArrayLike, ffn_tp: ArrayLike, ep: ArrayLike, micro_batches: ArrayLike,
-        stride: ArrayLike,
+        stride: ArrayLike, redundant: ArrayLike = BY_NUMBER,
     ) -> "Units":  # fmt: skip
         """Broadcast the given numbers to one length."""
-        given = (tp, ranks, ffn_tp, ep, micro_batches, stride)
+        given = (tp, ranks, ffn_tp, ep, micro_batches, stride, redundant)
         return cls(*np.broadcast_arrays(*(np.atleast_1d(np.asarray(number, dtype=np.float64)) for number in given)))
 
     @classmethod
@@ -90,7 +93,7 @@ class Units:
     @property
     def ffn(self) -> Shards:
         """Degrees of the feed-forward side as a model of its own, a data-parallel rank a group."""
-        return Shards.of(self.ffn_tp, 1, self.ep, self.ffn_tp, self.ep)
+        return Shards.of(self.ffn_tp, 1, self.ep, self.ffn_tp, self.ep, redundant=self.redundant)
 
     def __len__(self) -> int:
         return len(self.tp)
@@ -218,7 +221,8 @@ def ffn_weight_bytes(arch: Architecture, shards: Shards) -> Floats:
                 width = ffn.latent_size or arch.hidden_size
                 expert = _matrices(ffn.gated) * width * ffn.intermediate_size * bytes_per(arch.precisions.experts)
                 shared = _matrices(ffn.gated) * arch.hidden_size * ffn.shared_intermediate_size
-                total = total + count * ffn.num_experts * expert / (shards.moe_tp * shards.ep)
+                slots = ffn.num_experts + np.maximum(shards.redundant, 0.0)
+                total = total + count * slots * expert / (shards.moe_tp * shards.ep)
                 total = total + count * shared * bytes_per(arch.precisions.shared_experts) / shards.tp
             case _:
                 pass

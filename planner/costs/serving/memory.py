@@ -64,8 +64,14 @@ def weight_divisors(arch: Architecture, shards: Shards) -> dict[str, Floats]:
         "kv_heads": np.minimum(shards.tp, float(min(kv_heads, default=1))),
         "ffn": shards.tp,
         "vocab": shards.tp,
-        "experts": shards.moe_tp * shards.ep,
+        "experts": shards.moe_tp * shards.ep / _copied(arch, shards),
     }
+
+
+def _copied(arch: Architecture, shards: Shards) -> Floats:
+    """Experts that ranks hold together over those of the model [N]: all of them, and redundant ones."""
+    experts = max((layer.ffn.num_experts for layer in arch.layers if isinstance(layer.ffn, MoeFfn)), default=1)
+    return 1.0 + np.maximum(shards.redundant, 0.0) / experts
 
 
 def kv_cache_bytes(arch: Architecture, shards: Shards, context_tokens: ArrayLike) -> Floats:

@@ -135,7 +135,7 @@ def usable_share(role: EngineRole, part: Instances, workspace_bytes: float) -> f
     if stated is None or role.engine == "vllm":
         return None
     shape, device = part.shape, role.gpu.memory_bytes
-    shards = Shards.of(shape.tp, shape.pp, shape.dp, shape.moe_tp, shape.ep, 1)
+    shards = Shards.of(*shape.all_degrees)
     batch = float(part.max_batch or 1)
     activations = float(np.max(activation_bytes(role.arch, shards, max(float(part.chunk_tokens), batch), batch)))
     beside = (activations + workspace_bytes) / device

@@ -13,6 +13,7 @@ from planner.schema.base import Spec, refuse
 Degrees = Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)]
 Mode = Literal["colocated", "disaggregated", "attention-ffn"]
 Overlap = Literal["off", "two-batch"]
+Redundant = Literal["off"] | Annotated[int, Field(ge=0, le=4096)]
 
 
 class RoleShapes(Spec):
@@ -63,6 +64,11 @@ class ServeOptions(Spec):
     )
     overlap: Annotated[tuple[Overlap, ...], Field(min_length=1)] = Field(
         default=("off",), description="whether steps are cut in halves that hide each other's exchange between experts"
+    )
+    redundant_experts: Annotated[tuple[Redundant, ...], Field(min_length=1)] = Field(
+        default=("off",),
+        description="experts of a layer that the engine's load balancer (EPLB) copies, all placed by load; 0: none is "
+        "copied; off: experts lie by number, and ranks wait for the fullest",
     )
     speculation: SpeculationSpec | None = Field(default=None, description="drafts of tokens, verified together")
     queueing: Annotated[tuple[Queueing, ...], Field(min_length=1)] = Field(
@@ -224,8 +230,9 @@ class ServeDecision(Decision):
     (`shared` where several engines read these together), async_scheduling (`on` or `off` where the problem says so;
     else the engine's default), micro_batches (2 where a step is cut in halves that hide each other's exchange between
     experts), draft_tokens (of a sequence in a step; a prefill role that has some runs its prompts through the drafter),
-    pieces (of an instance, each in a scale-up domain of its own at the most); of attention and ffn micro_batches and
-    micro_batch_tokens (of all attention ranks of a replica).
+    pieces (of an instance, each in a scale-up domain of its own at the most), redundant_experts (of a layer, where the
+    engine places experts by load); of attention and ffn micro_batches and micro_batch_tokens (of all attention ranks of
+    a replica).
     """
 
     mode: Literal["colocated", "disaggregated", "attention-ffn", "mixed"]

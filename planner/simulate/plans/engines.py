@@ -20,6 +20,7 @@ from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.models.architecture import Architecture
 from planner.models.kv import kv_bytes, state_bytes_per_sequence
+from planner.plan.instance_types import all_degrees
 from planner.plan.schema import Role
 from planner.plan.sides import ATTENTION
 from planner.problem.encoded import Media
@@ -112,7 +113,7 @@ def engines_of(role: Role, setting: FleetSetting, ffn: Role | None = None) -> li
 def _grid(setting: FleetSetting, role: Role, ffn: Role | None, most: int, chunk: int, drafts: Drafts) -> StepGrid:
     """Steps of one engine of a role."""
     sides = tuple((side.pool, *side.parallelism.model_dump().values()) for side in (role, ffn) if side is not None)
-    turns = role.limits.get("micro_batches", 1), role.limits.get("pieces", 1)
+    turns = role.limits.get("micro_batches", 1), *all_degrees(role)[6:]
     near = _near(setting, role)
     runs = None if near is None else (role.function != "colocated", setting.spread_gpus)
     key = sides, *turns, most, chunk, drafts.tokens, drafts.drafter is None, role.function == ATTENTION, runs
@@ -246,10 +247,8 @@ def moved_bytes(setting: FleetSetting, drafts: Drafts = NO_DRAFTS) -> float:
 
 
 def shards_of(role: Role) -> Shards:
-    """Degrees of a role; micro-batches of attention alone take turns with another role, and are none of its steps."""
-    shape = role.parallelism
-    halves = 1 if role.function == ATTENTION else int(role.limits.get("micro_batches", 1))
-    return Shards.of(shape.tp, shape.pp, shape.dp, shape.moe_tp, shape.ep, halves, int(role.limits.get("pieces", 1)))
+    """Degrees of a role."""
+    return Shards.of(*all_degrees(role))
 
 
 def _link_bytes_per_s(pool: Pool, crossing: bool) -> float:

@@ -117,7 +117,7 @@ def memory_of(setting: ServeSetting, part: Instances) -> tuple[float, float]:
     from planner.costs.serving.memory import weight_bytes
 
     pool_costs, shape = setting.costs_of_pool[next(iter(setting.costs_of_pool))], part.shape
-    shards = Shards.of(shape.tp, shape.pp, shape.dp, shape.moe_tp, shape.ep, 1)
+    shards = Shards.of(*shape.all_degrees)
     return float(weight_bytes(pool_costs.costs.arch, shards).max()), pool_costs.room_bytes
 
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Literal
 
 from planner.costs.rates.profiled import Profiled
-from planner.costs.rates.roofline import UNEVEN_RANKS
 from planner.engines.formats import stored_only, weight_formats
 from planner.engines.release import judged_by
 from planner.kinds.serve.options import AttentionFfn, Drafting, FrontierPoint, ServeDecision, SpareRoom
@@ -14,6 +13,7 @@ from planner.kinds.serve.plan.certificate import certificate
 from planner.kinds.serve.plan.checkpoints import checkpoint_assumptions
 from planner.kinds.serve.plan.context import beyond_predictions, context_assumptions
 from planner.kinds.serve.plan.encoded import encoding_predictions
+from planner.kinds.serve.plan.expert_loads import expert_loads
 from planner.kinds.serve.plan.losses import losses_of, spare_room
 from planner.kinds.serve.plan.memory import memory_assumptions, prefix_memory, with_tiers
 from planner.kinds.serve.plan.own_runs import limit_margins, margin_assumptions, run_assumptions, time_beliefs
@@ -30,6 +30,7 @@ from planner.kinds.serve.steady.roles_in_use import RoleInUse
 from planner.kinds.serve.steady.search import Outcome, ServeSetting
 from planner.kinds.serve.steady.shapes import InstanceShape
 from planner.plan.evidence import weighted_shares
+from planner.plan.records import BY_NUMBER
 from planner.plan.schema import (
     Block,
     Certificate,
@@ -60,10 +61,6 @@ CLIENTS_LEAST = (
 SIDES_APART = (
     "attention and feed-forward apart: micro-batches of a replica are equally large and layers alike, and activations"
     " move while devices compute"
-)
-EVEN_RANKS = (
-    f"more than {UNEVEN_RANKS} ranks share experts and are priced as evenly loaded: place redundant experts by"
-    " `planner experts` where the engine does not balance them itself"
 )
 SPARE = (
     "with instances down: what is left of a role shares its load out anew, of each role and all roles at once; requests"
@@ -165,7 +162,7 @@ def _assumptions(setting: ServeSetting, outcome: Outcome) -> Iterator[str]:
 
 
 def _engine_notes(setting: ServeSetting, used: Sequence[RoleInUse]) -> Iterator[str]:
-    """Rules of another release than the plan's, weights that a GPU only stores, and experts over more than a board."""
+    """Rules of another release than the plan's, weights that a GPU only stores, and how evenly experts are loaded."""
     other = judged_by(setting.release, setting.resolved.problem.engine.version)
     if other is not None:
         yield other
@@ -180,9 +177,8 @@ def _engine_notes(setting: ServeSetting, used: Sequence[RoleInUse]) -> Iterator[
             if stored is not None:
                 name = setting.release.name
                 yield f"{gpu.display_name} has no units for {precision}: {name} runs {stored.format.below}"
-    sides = [side.shape for item in used for side in (item.candidate, item.candidate.ffn) if side is not None]
-    if any(shape.ep > UNEVEN_RANKS for shape in sides):
-        yield EVEN_RANKS
+    for item in used:
+        yield from expert_loads(setting, item)
 
 
 def _decision(
@@ -320,6 +316,8 @@ def _role(setting: ServeSetting, item: RoleInUse) -> Role:
         limits["micro_batches"] = candidate.shape.micro_batches
     if candidate.shape.pieces > 1:
         limits["pieces"] = candidate.shape.pieces
+    if candidate.shape.redundant != BY_NUMBER:
+        limits["redundant_experts"] = candidate.shape.redundant
     if engine.async_scheduling is not None:
         limits["async_scheduling"] = "on" if engine.async_scheduling else "off"
     if not candidate.decodes and any(_hit_by(target, candidate) for target in setting.targets):

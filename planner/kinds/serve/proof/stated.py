@@ -9,6 +9,7 @@ from planner.errors import PlannerError
 from planner.kinds.serve.steady.search import ServeSetting, prepare
 from planner.kinds.serve.steady.shapes import InstanceShape
 from planner.plan.findings import Finding
+from planner.plan.instance_types import all_degrees
 from planner.plan.schema import Envelope, Role
 from planner.problem.recorded import INPUTS, tables_at_hand
 from planner.problem.resolve import resolve
@@ -18,10 +19,8 @@ from planner.solvers.mix_data import problem_from_dict
 
 
 def shape_of(role: Role) -> InstanceShape:
-    """The degrees of a role; micro-batches that take turns between two sides are none of one side."""
-    part = role.parallelism
-    halves = 1 if role.function in ("attention", "ffn") else int(role.limits.get("micro_batches", 1))
-    return InstanceShape(part.tp, part.pp, part.dp, part.moe_tp, part.ep, halves, int(role.limits.get("pieces", 1)))
+    """The degrees of a role."""
+    return InstanceShape(*all_degrees(role))
 
 
 def stated_types(envelope: Envelope, name: str) -> list[MixShape]:

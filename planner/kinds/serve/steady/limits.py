@@ -120,7 +120,7 @@ def _weights_beside_room(setting: ServeSetting, key: tuple[str, int]) -> tuple[f
     costs, shapes = setting.costs_of_pool[key], setting.spaces[key].shapes
     if not shapes:
         return 0.0, costs.room_bytes
-    columns = np.array([(shape.tp, shape.pp, shape.dp, shape.moe_tp, shape.ep) for shape in shapes], np.float64).T
+    columns = np.array([shape.all_degrees for shape in shapes], np.float64).T
     least = float(weight_bytes(costs.costs.arch, Shards.of(*columns)).min())
     return (least if least > costs.room_bytes else 0.0), costs.room_bytes
 

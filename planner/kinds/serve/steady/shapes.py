@@ -24,6 +24,7 @@ from planner.models.architecture import (
     MoeFfn,
 )
 from planner.plan.instance_types import type_degrees
+from planner.plan.records import BY_NUMBER
 
 MAX_TP = 64
 MAX_PP = 16
@@ -40,6 +41,7 @@ class InstanceShape:
     ep: int
     micro_batches: int = 1
     pieces: int = 1  # runs of stages that each stand in one domain, and together in any
+    redundant: int = BY_NUMBER  # experts of a layer that are copied, all placed by load
 
     @property
     def devices(self) -> int:
@@ -47,13 +49,14 @@ class InstanceShape:
 
     @property
     def degrees(self) -> tuple[int, ...]:
-        """tp, pp, dp, moe_tp, ep, and micro-batches and pieces where there are several."""
-        return type_degrees((self.tp, self.pp, self.dp, self.moe_tp, self.ep), self.micro_batches, self.pieces)
+        """Those of `all_degrees` that the type is named by."""
+        return type_degrees(self.all_degrees)
 
     @property
     def all_degrees(self) -> tuple[int, ...]:
-        """tp, pp, dp, moe_tp, ep, micro-batches and pieces: what `Shards.of` takes."""
-        return (self.tp, self.pp, self.dp, self.moe_tp, self.ep, self.micro_batches, self.pieces)
+        """tp, pp, dp, moe_tp, ep, micro-batches, pieces and redundant experts: what `Shards.of` takes."""
+        sizes = (self.tp, self.pp, self.dp, self.moe_tp, self.ep)
+        return (*sizes, self.micro_batches, self.pieces, self.redundant)
 
     @property
     def label(self) -> str:
@@ -62,7 +65,8 @@ class InstanceShape:
         moe = [("mtp", self.moe_tp), ("ep", self.ep)] if self.dp > 1 or self.ep > 1 else []
         named = "".join(f"{name}{size}" for name, size in (*parts, *moe) if size > 1)
         cut = f" in {self.pieces} pieces" if self.pieces > 1 else ""
-        return f"{named or 'tp1'}{cut}{' in two batches' if self.micro_batches > 1 else ''}"
+        placed = f" with {self.redundant} redundant experts" if self.redundant != BY_NUMBER else ""
+        return f"{named or 'tp1'}{cut}{' in two batches' if self.micro_batches > 1 else ''}{placed}"
 
 
 @dataclass(slots=True)
@@ -92,9 +96,10 @@ def shape_space(arch: Architecture, pool: Pool, release: Release, options: Serve
     }
     space = ShapeSpace([], axes)
     cuts = [parts for overlap, parts in (("off", 1), ("two-batch", 2)) if overlap in options.overlap]
+    copies = [BY_NUMBER if each == "off" else each for each in options.redundant_experts]
     for tp, pp, dp, ep in itertools.product(axes["tp"], axes["pp"], axes["dp"], axes["ep"]):
-        for micro_batches in cuts if (tp * dp) % ep == 0 else ():
-            shape = InstanceShape(tp, pp, dp, tp * dp // ep, ep, micro_batches)
+        for micro_batches, redundant in itertools.product(cuts, copies) if (tp * dp) % ep == 0 else ():
+            shape = InstanceShape(tp, pp, dp, tp * dp // ep, ep, micro_batches, redundant=redundant)
             rule = _forbidden(shape, arch, pool, release, cap)
             if rule is None:
                 space.shapes += [shape, *_in_pieces(shape, pool)]
@@ -149,7 +154,8 @@ def _forbidden(shape: InstanceShape, arch: Architecture, pool: Pool, release: Re
     if shape.pp > arch.num_layers:
         return "more stages than layers"
     whole = shape_rule(release, replace(shape, micro_batches=1), arch)
-    return _indivisible(shape, arch) or whole or halving_rule(shape, arch, release)
+    rule = _indivisible(shape, arch) or whole or halving_rule(shape, arch, release)
+    return rule or placing_rule(shape, arch)
 
 
 def _indivisible(shape: InstanceShape, arch: Architecture) -> str | None:
@@ -203,3 +209,21 @@ def halving_rule(shape: InstanceShape, arch: Architecture, release: Release) -> 
     if shape.dp == 1 or shape.ep == 1 or shape.moe_tp > 1:
         return "two batches need whole experts on data-parallel ranks"
     return shape_rule(release, shape, arch)
+
+
+def placing_rule(shape: InstanceShape, arch: Architecture) -> str | None:
+    """The rule by which engines cannot place experts by load as the shape has them, None when they can.
+
+    vLLM's EPLB needs expert parallelism (config/parallel.py: `_validate_parallel_config`) and as many slots on every
+    rank, as SGLang's (srt/eplb/expert_location.py) and TensorRT-LLM's do (llmapi/llm_args.py: `MoeLoadBalancerConfig`).
+    """
+    if shape.redundant == BY_NUMBER:
+        return None
+    experts = [layer.ffn.num_experts for layer in arch.layers if isinstance(layer.ffn, MoeFfn)]
+    if shape.ep == 1 or not experts:
+        return "redundant experts need ranks that share experts"
+    if shape.moe_tp > 1 or shape.pp > 1:
+        return "redundant experts are whole, on ranks of one stage"
+    if any((count + shape.redundant) % shape.ep for count in experts):
+        return "redundant experts do not fill all ranks alike"
+    return None

@@ -6,12 +6,13 @@ of the types that they vary: a plan is judged by what it keeps in simulation, an
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TypeAlias
 
 import numpy as np
 
 from planner.arrays import Indices
+from planner.costs.operators.work import Shards
 from planner.kinds.serve.steady.candidates import Candidate
 from planner.kinds.serve.steady.formulate import formulate, gpus_at_hand
 from planner.kinds.serve.steady.points import Points
@@ -107,10 +108,9 @@ class Axes:
         key = candidate.model, candidate.pool, f"{candidate.function}{' drafted' if drafted else ''}"
         points, shape = self.setting.priced[key][0], candidate.shape
         shards = points.shards
-        axes = (shards.tp, shards.pp, shards.dp, shards.moe_tp, shards.ep, shards.micro_batches, shards.pieces)
         same = points.drafts == candidate.draft_tokens
-        for axis, degree in zip(axes, shape.all_degrees, strict=True):
-            same = same & (axis == degree)
+        for axis, degree in zip(fields(Shards), shape.all_degrees, strict=True):
+            same = same & (getattr(shards, axis.name) == degree)
         return points, np.flatnonzero(same & np.logical_and.reduce(points.fits))
 
     def _at_point(self, candidate: Candidate, points: Points, row: int) -> Candidate:
