@@ -8,6 +8,10 @@ import numpy as np
 from planner.arrays import Floats
 from planner.costs.operators.experts import fullest_rank
 
+DRIFT = 0.085
+"""Of the variance of loads, what those do not tell that an engine placed experts by: the median over pairs of mixes of
+lengths of DeepSeek-R1, between a hundredth where they are alike and a third (`benchmarks/expert_drift.py`)."""
+
 
 def fullest_rows(concentration: float, num_experts: int, ep: Floats, redundant: Floats | None = None) -> Floats:
     """Rows of the fullest of `ep` ranks over their mean [N]; all of them wait for it.
@@ -17,16 +21,29 @@ def fullest_rows(concentration: float, num_experts: int, ep: Floats, redundant: 
     full = np.array(fullest_rank(concentration**-0.5, num_experts, ep), dtype=np.float64)
     placed = np.zeros(full.shape, dtype=np.bool_) if redundant is None else redundant >= 0.0
     if placed.any():
-        even = balanced_rank(concentration, num_experts, ep[placed], np.asarray(redundant)[placed])
+        even = placed_rank(concentration, num_experts, ep[placed], np.asarray(redundant)[placed])
         full[placed] = np.minimum(full[placed], even)
     return full
+
+
+def placed_rank(concentration: float, num_experts: int, ep: Floats, redundant: Floats) -> Floats:
+    """Rows of the fullest of `ep` ranks over their mean [N] where loads move after experts were placed by them.
+
+    What moves is independent from expert to expert, and of DRIFT of the variance of loads. The fullest of n ranks lies
+    as many deviations above the mean as n normal variables have it (Blom, Statistical Estimates and Transformed Beta
+    Variables, 1958).
+    """
+    from scipy.special import ndtri
+
+    above = ndtri((ep - 0.375) / (ep + 0.25)) * (DRIFT / concentration) ** 0.5
+    moved = above * np.sqrt(ep / (num_experts + redundant))
+    return np.asarray(balanced_rank(concentration, num_experts, ep, redundant) + moved, dtype=np.float64)
 
 
 def balanced_rank(concentration: float, num_experts: int, ep: Floats, redundant: Floats) -> Floats:
     """Rows of the fullest of `ep` ranks over their mean [N], with `redundant` copies placed by load.
 
-    Loads are gamma variables of shape `concentration`, as in `planner.costs.operators.experts.touched_share`, and stay
-    as they were measured. Each of E experts is taken at its own quantile, (e + 1/2) / E, which meets the mean of drawn
+    Loads are gamma variables of shape `concentration`, as in `planner.costs.operators.experts.touched_share`. Each of E experts is taken at its own quantile, (e + 1/2) / E, which meets the mean of drawn
     loads within a tenth (tests/costs/test_expert_balance.py); those that no device holds alone are even to a percent.
     """
     cases, case_N = np.unique(np.stack([ep, redundant]), axis=1, return_inverse=True)

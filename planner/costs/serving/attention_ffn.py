@@ -71,11 +71,12 @@ class Units:
 
     @classmethod
     def within(
-        cls, tp: ArrayLike, ranks: ArrayLike, ffn_tp: ArrayLike, ep: ArrayLike, micro_batches: ArrayLike, reach: int
-    ) -> "Units":
+        cls, tp: ArrayLike, ranks: ArrayLike, ffn_tp: ArrayLike, ep: ArrayLike, micro_batches: ArrayLike, reach: int,
+        redundant: ArrayLike = BY_NUMBER,
+    ) -> "Units":  # fmt: skip
         """Units that share a scale-up domain of `reach` devices where they fit one, and else stand on several."""
         devices = np.asarray(tp) * np.asarray(ranks) + np.asarray(ffn_tp) * np.asarray(ep)
-        return cls.of(tp, ranks, ffn_tp, ep, micro_batches, np.where(devices <= reach, 1, reach))
+        return cls.of(tp, ranks, ffn_tp, ep, micro_batches, np.where(devices <= reach, 1, reach), redundant)
 
     @property
     def attention_gpus(self) -> Floats:

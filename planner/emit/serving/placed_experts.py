@@ -65,6 +65,7 @@ def place_experts(
     files = _files(form, rows)
     placed = {}
     for name, index in chosen.items():
+        _require_as_planned(roles[name], rows[index])
         _require_room(roles[name], problem, rows[index])
         placed[name] = PlacedExperts(plan_title(layouts[index].envelope), rows[index], *files[index])
     return placed
@@ -126,12 +127,23 @@ def _model_name(problem: Problem | None, key: str | None) -> str:
     return str(spec.name or spec.config) if spec is not None else str(key)
 
 
+def _require_as_planned(instance: EngineInstance, rows: LaunchRows) -> None:
+    """Refuses a layout with other copies than the role was planned with, where it was planned with any."""
+    planned = instance.role.limits.get("redundant_experts")
+    if planned is not None and planned != rows.num_redundant:
+        raise instance.refuse(
+            f"the layout has {rows.num_redundant} redundant experts, the plan {planned}",
+            "plan the layout with as many slots, or the role with as many copies",
+        )
+
+
 def _require_room(instance: EngineInstance, problem: Problem, rows: LaunchRows) -> None:
-    """Refuses copies that the role, planned with every expert once, has no memory for."""
+    """Refuses copies beyond those of the plan that the role has no memory for."""
     role, model = instance.role, recorded_model(problem, instance.role.model or next(iter(problem.models)))
     if role.memory is None or model is None:
         return
-    slots, planned = rows.expert_LP.shape[1] // rows.ranks, math.ceil(rows.layers.num_experts / rows.ranks)
+    held = rows.layers.num_experts + int(role.limits.get("redundant_experts", 0))
+    slots, planned = rows.expert_LP.shape[1] // rows.ranks, math.ceil(held / rows.ranks)
     more = (slots - planned) * len(rows.expert_LP) * expert_bytes(model)
     left = role.memory.capacity_bytes - role.memory.used_bytes
     if more > left:

@@ -178,13 +178,12 @@ def refuse_shared_ssd(instance: EngineInstance, tiers: PrefixTiers, engine: str)
         )
 
 
-def limit(instance: EngineInstance, name: str) -> int | None:
+def limit(instance: EngineInstance, name: str, least: int = 1) -> int | None:
     """A limit of the instance's role as a whole number, None where the plan leaves it to the engine."""
     value = instance.role.limits.get(name)
     if value is None:
         return None
-    if isinstance(value, str) or value != int(value) or value < 1:
-        raise instance.refuse(
-            f"limit `{name}` must be a positive whole number, found {value!r}", f"fix `limits.{name}`"
-        )
+    if isinstance(value, str) or value != int(value) or value < least:
+        kind = "positive whole number" if least else "whole number"
+        raise instance.refuse(f"limit `{name}` must be a {kind}, found {value!r}", f"fix `limits.{name}`")
     return int(value)

@@ -31,7 +31,7 @@ Settle = Callable[[list[EngineInstance]], tuple[list[EngineInstance], dict[NodeI
 _POLICY = "power-of-two"  # of plans that state none: of two instances the one with fewer requests
 LIMITS = (
     *("max_context_tokens", "max_batch", "chunk_tokens", "draft_tokens", "micro_batches"),
-    *("pieces", "async_scheduling", "prefix_caching", "host_cache_bytes"),
+    *("pieces", "redundant_experts", "async_scheduling", "prefix_caching", "host_cache_bytes"),
     *("ssd_cache_bytes", "pool_cache_bytes", "prefix_store"),
 )
 """What roles of serving plans are limited by."""

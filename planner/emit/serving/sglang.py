@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from planner.emit.registry import EmitTarget
+from planner.emit.serving.balanced_experts import redundant_experts
 from planner.emit.serving.checkpoints import published_name
 from planner.emit.serving.instances import EngineInstance
 from planner.emit.serving.scene import (
@@ -87,6 +88,11 @@ def _parallelism(scene: Scene, instance: EngineInstance, index: int) -> Iterator
         yield "--ep-num-redundant-experts", word(placed.rows.num_redundant)
         yield "--init-expert-location", word(placed.file)
         yield "--ep-dispatch-algorithm", word("dynamic")  # copies share tokens equally, as layouts are planned
+    copies = redundant_experts(scene, instance, "SGLang")
+    if copies is not None:
+        yield "--enable-eplb", None
+        yield "--ep-num-redundant-experts", word(copies)
+        yield "--ep-dispatch-algorithm", word("dynamic")
     require_equal_parts(instance, "SGLang")
     if len(instance.parts) > 1:
         yield "--nnodes", word(len(instance.parts))

@@ -13,6 +13,7 @@ from functools import partial
 from planner.emit.documents import manifest, plan_title
 from planner.emit.names import label_of
 from planner.emit.registry import EmitTarget, LayoutPlan
+from planner.emit.serving.balanced_experts import num_experts, redundant_experts
 from planner.emit.serving.checkpoints import load_quantisation, published_name
 from planner.emit.serving.instances import EngineInstance
 from planner.emit.serving.scene import (
@@ -173,8 +174,15 @@ def _speculation(scene: Scene, instance: EngineInstance) -> Settings:
 
 
 def _balancer(scene: Scene, instance: EngineInstance) -> Settings:
+    """Where experts lie: as a file says, or by load, of which one layer follows in each step."""
     placed = scene.experts.get(instance.role.name)
-    return {} if placed is None else {"moe_config": {"load_balancer": placed.file}}
+    if placed is not None:
+        return {"moe_config": {"load_balancer": placed.file}}
+    copies = redundant_experts(scene, instance, "TensorRT-LLM")
+    if copies is None:
+        return {}
+    slots = num_experts(scene, instance) + copies
+    return {"moe_config": {"load_balancer": {"num_slots": slots, "layer_updates_per_iter": 1}}}
 
 
 def _files(envelope: Envelope, decision: Decision, layouts: Sequence[LayoutPlan] = ()) -> dict[str, str]:

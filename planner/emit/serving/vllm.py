@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from planner.emit.registry import EmitTarget
+from planner.emit.serving.balanced_experts import redundant_experts
 from planner.emit.serving.checkpoints import cache_traits, published_name
 from planner.emit.serving.instances import EngineInstance
 from planner.emit.serving.scene import (
@@ -92,6 +93,10 @@ def _parallelism(scene: Scene, instance: EngineInstance, index: int) -> Iterator
     if placed is not None:
         yield "--enable-eplb", None
         yield "--eplb-config", word(vllm_config(placed.rows.num_redundant, placed.file).strip())
+    copies = redundant_experts(scene, instance, "vLLM")
+    if copies is not None:
+        yield "--enable-eplb", None
+        yield "--eplb-config", word(vllm_config(copies).strip())
 
 
 def _across_nodes(scene: Scene, instance: EngineInstance, index: int) -> Iterator[Flag]:

@@ -10,6 +10,7 @@ from planner.engines.release import Release, judged_by
 from planner.errors import PlannerError
 from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.proof.stated import shape_of
+from planner.kinds.serve.steady.shapes import placing_rule
 from planner.models.architecture import Architecture
 from planner.plan.findings import Finding
 from planner.plan.schema import Role
@@ -34,7 +35,7 @@ def legality(decision: ServeDecision, problem: Problem) -> Iterator[Finding]:
     for role in decision.roles:
         arch = models[role.name]
         if arch is not None and role.function in ("colocated", *_SIDES):
-            why = shape_rule(release, shape_of(role), arch)
+            why = shape_rule(release, shape_of(role), arch) or placing_rule(shape_of(role), arch)
             hint = "solve again, or change the parallelism of the role"
             yield Finding("engine.shape", why is None, why or f"{release.name} runs it", f"roles.{role.name}", hint)
         if arch is not None:

@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from planner.documents.units import FRACTION
+from planner.plan.records import BY_NUMBER
 from planner.plan.schema import Decision, Queueing
 from planner.problem.speculation import SpeculationSpec
 from planner.schema.base import Spec, refuse
@@ -133,6 +134,11 @@ class ServeOptions(Spec):
     def searched_drafts(self) -> tuple[int, ...]:
         """Drafts of a sequence in a step, ascending; 0 of them stands for none."""
         return tuple(sorted(set(self.speculation.draft_tokens))) if self.speculation is not None else (0,)
+
+    @property
+    def searched_copies(self) -> tuple[int, ...]:
+        """Redundant experts of a layer, BY_NUMBER where no load places experts."""
+        return tuple(BY_NUMBER if number == "off" else number for number in self.redundant_experts)
 
     @property
     def reordered(self) -> bool:

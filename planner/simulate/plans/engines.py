@@ -113,7 +113,7 @@ def engines_of(role: Role, setting: FleetSetting, ffn: Role | None = None) -> li
 def _grid(setting: FleetSetting, role: Role, ffn: Role | None, most: int, chunk: int, drafts: Drafts) -> StepGrid:
     """Steps of one engine of a role."""
     sides = tuple((side.pool, *side.parallelism.model_dump().values()) for side in (role, ffn) if side is not None)
-    turns = role.limits.get("micro_batches", 1), *all_degrees(role)[6:]
+    turns = role.limits.get("micro_batches", 1), *all_degrees(ffn or role)[6:]
     near = _near(setting, role)
     runs = None if near is None else (role.function != "colocated", setting.spread_gpus)
     key = sides, *turns, most, chunk, drafts.tokens, drafts.drafter is None, role.function == ATTENTION, runs
@@ -134,6 +134,7 @@ def _priced(
     overheads = setting.overheads
     if ffn is not None:
         other, turns, far = ffn.parallelism, int(role.limits.get("micro_batches", 1)), None
+        degrees = shape.tp, shape.dp, other.tp, other.dp, turns
         if ffn.pool != role.pool:
             there = setting.pools[ffn.pool]
             far = RemoteFfn(_pricer(setting, there, ffn), Port.of(pool, known), Port.of(there, known))
@@ -141,7 +142,7 @@ def _priced(
             setting.arch,
             pricer,
             overheads,
-            Units.within(shape.tp, shape.dp, other.tp, other.dp, turns, pool.node.scale_up_size),
+            Units.within(*degrees, pool.node.scale_up_size, all_degrees(ffn)[-1]),
             far,
             most_sequences=most,
             longest_tokens=longest,

@@ -12,6 +12,7 @@ from planner.kinds.serve.steady.frontier import SPEEDS_TOKENS_PER_S
 from planner.kinds.serve.steady.points import CHUNK_TOKENS, decode_batches, prefill_chunks
 from planner.kinds.serve.steady.search import Outcome, ServeSetting
 from planner.kinds.serve.steady.units import MICRO_BATCHES, Sides, splits
+from planner.plan.records import BY_NUMBER
 from planner.plan.schema import Certificate, Objective
 from planner.solvers.mix import MixProblem, MixRole, MixSolution, build
 from planner.solvers.mix_data import point_of, problem_to_dict
@@ -126,8 +127,8 @@ def axes_of(setting: ServeSetting) -> dict[str, list[JsonValue]]:
             )
         ]
         stated["micro_batches"] = list(options.micro_batches or MICRO_BATCHES)
-    if options.overlap != ("off",):
-        stated["overlap"] = list(options.overlap)
+    switched = {"overlap": options.overlap, "redundant_experts": options.redundant_experts}
+    stated |= {name: list[JsonValue](values) for name, values in switched.items() if values != ("off",)}
     if options.speculation is not None:
         stated["draft_tokens"] = list(options.searched_drafts)
     if {"disaggregated", "attention-ffn"} & set(options.modes):
@@ -164,6 +165,9 @@ def _alternatives(outcome: Outcome) -> list[JsonValue]:
     halved = [c for c, candidate in enumerate(candidates) if candidate.shape.micro_batches > 1]
     if any(solution.counts[c] for c in halved):
         add("without two batches", next_best(problem, solution, forbid_shapes=halved))
+    placed = [c for c, candidate in enumerate(candidates) if candidate.shape.redundant != BY_NUMBER]
+    if any(solution.counts[c] for c in placed):
+        add("with experts by number", next_best(problem, solution, forbid_shapes=placed))
     apart = [c for c, candidate in enumerate(candidates) if candidate.ffn is not None]
     others = [c for c in range(len(problem.shapes)) if c not in apart and problem.shapes[c].role is not MixRole.FIRST]
     if any(solution.counts[c] for c in apart):

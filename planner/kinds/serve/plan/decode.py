@@ -284,6 +284,7 @@ def roles_of(setting: ServeSetting, item: RoleInUse) -> tuple[Role, ...]:
     limits: dict[str, float | int | str] = {
         "micro_batches": ffn.micro_batches,
         "micro_batch_tokens": math.ceil(tokens),
+        **_copies(ffn.shape),
     }
     own = {
         "name": item.ffn_role,
@@ -295,6 +296,11 @@ def roles_of(setting: ServeSetting, item: RoleInUse) -> tuple[Role, ...]:
         role.model_copy(update={"limits": {**role.limits, "micro_batches": ffn.micro_batches}}),
         role.model_copy(update={**own, "limits": limits, "memory": memory}),
     )
+
+
+def _copies(shape: InstanceShape) -> dict[str, int]:
+    """The limit of a role whose experts are placed by load."""
+    return {} if shape.redundant == BY_NUMBER else {"redundant_experts": shape.redundant}
 
 
 def _parallelism(shape: InstanceShape) -> Parallelism:
@@ -316,8 +322,7 @@ def _role(setting: ServeSetting, item: RoleInUse) -> Role:
         limits["micro_batches"] = candidate.shape.micro_batches
     if candidate.shape.pieces > 1:
         limits["pieces"] = candidate.shape.pieces
-    if candidate.shape.redundant != BY_NUMBER:
-        limits["redundant_experts"] = candidate.shape.redundant
+    limits |= _copies(candidate.shape)
     if engine.async_scheduling is not None:
         limits["async_scheduling"] = "on" if engine.async_scheduling else "off"
     if not candidate.decodes and any(_hit_by(target, candidate) for target in setting.targets):

@@ -30,8 +30,7 @@ def expert_loads(setting: ServeSetting, item: RoleInUse) -> Iterator[str]:
             f"{ranks} ranks has {full:.2f} times the mean load, while loads stay as they were measured"
         )
         return
-    hint = "; `options.redundant_experts` lets the engine place them by load" if apart is None else ""
     yield (
         f"the {ranks} ranks of `{name}` share experts in the order of their numbers and wait for the fullest, at "
-        f"{full:.2f} times the mean load{hint}"
+        f"{full:.2f} times the mean load; `options.redundant_experts` lets the engine place them by load"
     )

@@ -1,4 +1,4 @@
-"""Prices roles with speculative decoding or two-batch overlap again, with the costs that the plan names.
+"""Prices roles with drafts, steps in two batches or experts placed by load again, with the costs that the plan names.
 
 The search is run on the one instance type of each role: what it finds must have the memory that the role states, the
 rates that the proof counts on, and the tokens a step that the decision claims. A type that breaks limits is not found.
@@ -16,6 +16,7 @@ from planner.kinds.serve.steady.points import Tally
 from planner.kinds.serve.steady.search import ServeSetting, list_candidates, shape_spaces
 from planner.plan.findings import Finding
 from planner.plan.instance_types import name_of_role
+from planner.plan.records import BY_NUMBER
 from planner.plan.schema import Envelope, Role
 from planner.problem.schema import Problem
 from planner.solvers.mix import MixShape
@@ -27,7 +28,7 @@ _MODE = {"colocated": "colocated", "prefill": "disaggregated", "decode": "disagg
 
 def repriced_drafts(envelope: Envelope, decision: ServeDecision, problem: Problem) -> Iterator[Finding]:
     """Of each such role: that it can be, its memory, and its rates in the proof; and what a step with drafts yields."""
-    roles = [role for role in decision.roles if role.limits.get("draft_tokens") or shape_of(role).micro_batches > 1]
+    roles = [role for role in decision.roles if _chosen(role)]
     if not roles and decision.drafting is None:
         return
     setting = setting_of_plan(envelope, problem, "serve.drafts")
@@ -37,6 +38,14 @@ def repriced_drafts(envelope: Envelope, decision: ServeDecision, problem: Proble
     yield from _yielded(decision, setting, [role for role in roles if role.limits.get("draft_tokens")])
     for role in roles:
         yield from _role(envelope, role, setting)
+
+
+def _chosen(role: Role) -> str:
+    """What a role does that the problem lets the search choose, in words; empty where it does nothing of it."""
+    shape, drafts = shape_of(role), role.limits.get("draft_tokens")
+    placed = f"experts placed by load, {shape.redundant} of them copied," if shape.redundant != BY_NUMBER else ""
+    parts = (f"{drafts} drafts a step" if drafts else "", "steps in two batches" * (shape.micro_batches > 1), placed)
+    return " and ".join(filter(None, parts))
 
 
 def _role(envelope: Envelope, role: Role, setting: ServeSetting) -> Iterator[Finding]:
@@ -52,9 +61,7 @@ def _role(envelope: Envelope, role: Role, setting: ServeSetting) -> Iterator[Fin
         yield not_judged("serve.drafts", "the proof has no such instance", where)
         return
     own = candidates.get(stated.name)
-    drafts = role.limits.get("draft_tokens")
-    what = f"{drafts} drafts a step " if drafts else "steps in two batches "
-    what += "keep the limits" if own else "are not searched for, do not fit, or break the limits"
+    what = f"{_chosen(role)} {'keep the limits' if own else 'are not searched for, do not fit, or break the limits'}"
     yield Finding("serve.drafts", own is not None, what, f"{where}.limits", _HINT)
     if own is not None:
         yield from _memory(role, own)

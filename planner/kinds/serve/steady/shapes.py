@@ -96,9 +96,8 @@ def shape_space(arch: Architecture, pool: Pool, release: Release, options: Serve
     }
     space = ShapeSpace([], axes)
     cuts = [parts for overlap, parts in (("off", 1), ("two-batch", 2)) if overlap in options.overlap]
-    copies = [BY_NUMBER if each == "off" else each for each in options.redundant_experts]
     for tp, pp, dp, ep in itertools.product(axes["tp"], axes["pp"], axes["dp"], axes["ep"]):
-        for micro_batches, redundant in itertools.product(cuts, copies) if (tp * dp) % ep == 0 else ():
+        for micro_batches, redundant in itertools.product(cuts, options.searched_copies) if (tp * dp) % ep == 0 else ():
             shape = InstanceShape(tp, pp, dp, tp * dp // ep, ep, micro_batches, redundant=redundant)
             rule = _forbidden(shape, arch, pool, release, cap)
             if rule is None:
@@ -217,13 +216,18 @@ def placing_rule(shape: InstanceShape, arch: Architecture) -> str | None:
     vLLM's EPLB needs expert parallelism (config/parallel.py: `_validate_parallel_config`) and as many slots on every
     rank, as SGLang's (srt/eplb/expert_location.py) and TensorRT-LLM's do (llmapi/llm_args.py: `MoeLoadBalancerConfig`).
     """
+    if shape.redundant != BY_NUMBER and (shape.moe_tp > 1 or shape.pp > 1):
+        return "redundant experts are whole, on ranks of one stage"
+    return filling_rule(shape, arch)
+
+
+def filling_rule(shape: InstanceShape, arch: Architecture) -> str | None:
+    """The rule by which redundant experts cannot lie on the ranks of a shape, None when they can."""
     if shape.redundant == BY_NUMBER:
         return None
     experts = [layer.ffn.num_experts for layer in arch.layers if isinstance(layer.ffn, MoeFfn)]
     if shape.ep == 1 or not experts:
         return "redundant experts need ranks that share experts"
-    if shape.moe_tp > 1 or shape.pp > 1:
-        return "redundant experts are whole, on ranks of one stage"
     if any((count + shape.redundant) % shape.ep for count in experts):
         return "redundant experts do not fill all ranks alike"
     return None

@@ -6,7 +6,7 @@ domain, or each fills whole domains. Arrays are over points [N], a unit with a b
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from planner.kinds.serve.options import ServeOptions
 from planner.kinds.serve.steady.demand import Target
 from planner.kinds.serve.steady.evaluate import StepTimes
 from planner.kinds.serve.steady.points import CONTEXT_RULE, Points, PoolCosts, Tally, decode_batches
-from planner.kinds.serve.steady.shapes import InstanceShape, group_devices, heads_rule, width_rule
+from planner.kinds.serve.steady.shapes import InstanceShape, filling_rule, group_devices, heads_rule, width_rule
 from planner.models.architecture import MoeFfn
 from planner.solvers.stochastic.gap_averages import SteadySteps
 
@@ -70,9 +70,12 @@ class Sides:
 
     def arrays(self, units: Sequence[Unit]) -> Units:
         """Units as arrays."""
-        rows = [(unit.attention.tp, unit.attention.dp, unit.ffn.tp, unit.ffn.dp, unit.micro_batches) for unit in units]
-        tp, ranks, ffn_tp, groups, turns = np.array(rows, dtype=np.float64).T
-        return Units.within(tp, ranks, ffn_tp, groups, turns, self.attention.pool.node.scale_up_size)
+        rows = [
+            (unit.attention.tp, unit.attention.dp, unit.ffn.tp, unit.ffn.dp, unit.micro_batches, unit.ffn.redundant)
+            for unit in units
+        ]
+        tp, ranks, ffn_tp, groups, turns, redundant = np.array(rows, dtype=np.float64).T
+        return Units.within(tp, ranks, ffn_tp, groups, turns, self.attention.pool.node.scale_up_size, redundant)
 
     def step(self, units: Units, work: Work) -> UnitStep:
         """A step of units whose ranks do `work` for each micro-batch [N]."""
@@ -160,7 +163,8 @@ def units_of(sides: Sides, options: ServeOptions) -> list[Unit]:
     units = []
     for attention_gpus, ffn_gpus in splits(sides, options):
         parts = [ffn_shape(tp, ffn_gpus // tp, experts=experts) for tp in others if ffn_gpus % tp == 0]
-        parts = [part for part in parts if width_rule(part, arch) is None]
+        parts = [replace(part, redundant=copies) for part in parts for copies in options.searched_copies]
+        parts = [part for part in parts if (width_rule(part, arch) or filling_rule(part, arch)) is None]
         fitting = [part for part in parts if float(ffn_weight_bytes(arch, Shards.of(*part.degrees))[0]) <= room]
         wanted = [tp for tp in own if options.tp is None or tp in options.tp]
         ranks = [attention_shape(tp, attention_gpus // tp) for tp in wanted if attention_gpus % tp == 0]
