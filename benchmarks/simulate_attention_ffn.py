@@ -1,7 +1,9 @@
 """Attention and feed-forward apart, against Step-3's paper (arXiv:2507.19427): costs of a token, choices, throughput.
 
 Cells and choices: ../shared/data/serving/step3_cost_cases.csv. Throughputs: those of the paper's table 8 that are
-Step-3's own, and DeepSeek-V3's from its profile of decoding (deepseek-ai/profile-data says how it ran). Each is
+Step-3's own, and DeepSeek-V3's from its profile of decoding (deepseek-ai/profile-data says how it ran: under routing
+that loads all experts alike). How Step-3's experts were loaded is not published: they are placed by load, with the
+copies that suit best, and priced as loaded alike and as they are numbered besides. Each is
 predicted for the deployment that was measured, with four sets of costs:
 
 - the calibration that planner ships (engines as people run them);
@@ -15,6 +17,7 @@ None of the throughputs has a part in any of the four. Latencies of attention la
 """
 
 import csv
+import itertools
 import json
 import time
 from collections.abc import Iterator
@@ -42,6 +45,7 @@ from planner.kinds.serve.steady.units import Sides, UnitMemory, units_of
 from planner.load.problems import resolve_document
 from planner.models.architecture import Architecture
 from planner.models.library import find_model
+from planner.plan.records import BY_NUMBER
 
 CELLS = SHARED / "serving" / "step3_cost_cases.csv"
 MODELS = {
@@ -53,6 +57,7 @@ MODELS = {
 }
 PARTS = ("kv_bytes", "attn_flop", "linear_flop", "ffn_flop")
 NODE = find_node("h800")
+COPIES = (0, 16)  # none, or one a device, of experts that are placed by load
 CONTEXT, TPOT_S, WORKSPACE_BYTES = 4096.0, 0.05, 2.5e9
 
 # README of github.com/deepseek-ai/DeepGEMM at commit a6d97a1 (2025-02-25), fp8 on H800: groups, m a group, n, k and
@@ -87,14 +92,16 @@ class Case:
     micro_batches: int
     context: float
     tokens_per_s_per_gpu: float
+    even: bool = False  # routing was made to load all experts alike
+    copies: int | None = None  # of experts of a layer on the feed-forward side; None: as suits best
 
 
 CASES = (
     Case("2A2F, 4K, fp8 attention", "Step-3", "fp8", 16, 16, 384, 3, 4096.0, 4039.0),
     Case("3A2F, 4K, bf16 attention", "Step-3", "bf16", 24, 16, 252, 3, 4096.0, 3321.0),
     Case("4A2F, 8K, fp8 attention", "Step-3", "fp8", 32, 16, 192, 3, 8192.0, 2643.0),
-    Case("EP128, 4K, two batches of 64", "DSv3", "bf16", 128, 0, 128, 2, 4096.0, 2324.0),
-    Case("the same in one batch of 128", "DSv3", "bf16", 128, 0, 128, 1, 4096.0, 2324.0),
+    Case("EP128, 4K, two batches of 64", "DSv3", "bf16", 128, 0, 128, 2, 4096.0, 2324.0, even=True),
+    Case("the same in one batch of 128", "DSv3", "bf16", 128, 0, 128, 1, 4096.0, 2324.0, even=True),
 )
 
 
@@ -214,6 +221,8 @@ def pool_costs_of(arch: Architecture, known: Efficiencies, engine: EngineOverhea
 
 def predicted(case: Case, known: Efficiencies, engine: EngineOverheads) -> tuple[float, str]:
     """Tokens/s/GPU of the deployment of a case; how the feed-forward side splits its layers is not published."""
+    if case.even:
+        known = replace(known, routing_concentration=np.inf)
     costs = pool_costs_of(with_cache(case.model, case.kv_cache), known, engine).costs
     if not case.ffn_gpus:
         shards = Shards.of(np.ones(1), 1, case.attention_gpus, 1, case.attention_gpus)
@@ -221,18 +230,24 @@ def predicted(case: Case, known: Efficiencies, engine: EngineOverheads) -> tuple
         step_s = float(unsplit_step_s(costs, shards, batch, case.context, case.micro_batches)[0])
         return case.sequences / step_s, f"{1e3 * step_s:.1f} ms a step"
     steps = []
-    for tp in (1, 2, 4, 8):
-        units = Units.of(1, case.attention_gpus, tp, case.ffn_gpus // tp, case.micro_batches, NODE.scale_up_size)
+    for tp, copies in itertools.product((1, 2, 4, 8), COPIES if case.copies is None else (case.copies,)):
+        degrees = (1, case.attention_gpus, tp, case.ffn_gpus // tp)
+        units = Units.of(*degrees, case.micro_batches, NODE.scale_up_size, copies)
         work = Work.decode(np.array([case.sequences / case.micro_batches]), np.array([case.context]))
         step = unit_step(costs.arch, costs.pricer, costs.engine, units, work)
         steps.append(
-            (float(step.seconds[0]), tp, [1e6 * float(stage_s[0]) / costs.arch.num_layers for stage_s in step.stages])
+            (
+                float(step.seconds[0]),
+                tp,
+                copies,
+                [1e6 * float(stage_s[0]) / costs.arch.num_layers for stage_s in step.stages],
+            )
         )
-    step_s, tp, stages = min(steps)
+    step_s, tp, copies, stages = min(steps)
     rate = case.sequences * case.attention_gpus / (case.attention_gpus + case.ffn_gpus) / step_s
     named = zip(("attention", "way", "feed-forward", "way back", "host"), stages, strict=True)
     shown = ", ".join(f"{name} {microseconds:.0f}" for name, microseconds in named)
-    return rate, f"{1e3 * step_s:.1f} ms a step, ffn tp{tp}; us a layer: {shown}"
+    return rate, f"{1e3 * step_s:.1f} ms a step, ffn tp{tp}, {copies} copies; us a layer: {shown}"
 
 
 def layers(known: Efficiencies) -> str:
@@ -285,6 +300,10 @@ def throughput() -> None:
             rate, words = predicted(case, known, engine)
             print(f"  {case.model:6} {case.name:28} measured {case.tokens_per_s_per_gpu:.0f}: {rate:.0f}", end="")
             print(f" ({rate / case.tokens_per_s_per_gpu - 1.0:+.0%}), {words}")
+            others = (replace(case, even=True), replace(case, copies=BY_NUMBER)) if case.ffn_gpus else ()
+            if others:
+                even, numbered = (predicted(other, known, engine)[0] for other in others)
+                print(f"         experts loaded alike: {even:.0f}, as numbered: {numbered:.0f}")
     for label, (known, engine) in list(sources.items())[:2]:
         print(f"best within {1e3 * TPOT_S:.0f} ms at {CONTEXT:.0f} tokens on at most 128 H800, {label}:")
         for model in ("Step-3", "DSv3", "Qwen3_MoE"):

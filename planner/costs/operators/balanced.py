@@ -43,8 +43,9 @@ def placed_rank(concentration: float, num_experts: int, ep: Floats, redundant: F
 def balanced_rank(concentration: float, num_experts: int, ep: Floats, redundant: Floats) -> Floats:
     """Rows of the fullest of `ep` ranks over their mean [N], with `redundant` copies placed by load.
 
-    Loads are gamma variables of shape `concentration`, as in `planner.costs.operators.experts.touched_share`. Each of E experts is taken at its own quantile, (e + 1/2) / E, which meets the mean of drawn
-    loads within a tenth (tests/costs/test_expert_balance.py); those that no device holds alone are even to a percent.
+    Loads are gamma variables of shape `concentration`, as in `planner.costs.operators.experts.touched_share`. Each of E
+    experts is taken at its own quantile, (e + 1/2) / E, which meets the mean of drawn loads within a tenth
+    (tests/costs/test_expert_balance.py); ranks of four experts or more are even to a few percent.
     """
     cases, case_N = np.unique(np.stack([ep, redundant]), axis=1, return_inverse=True)
     full = [_fullest(concentration, num_experts, int(ranks), int(copies)) for ranks, copies in cases.T]
