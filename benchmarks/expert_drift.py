@@ -60,11 +60,10 @@ def main() -> int:
                 rows.append(fullest(then[layer], expert_P, copies_E, ranks))
                 plain.append(fullest(then[layer], np.arange(experts), np.ones(experts, np.int64), ranks))
         at = (concentration, experts, np.array([float(ranks)]), np.array([float(copies)]))
-        priced, stays = float(placed_rank(*at)[0]), float(balanced_rank(*at)[0])
-        number = fullest_rank(concentration**-0.5, experts, float(ranks))
-        print(
-            f"  {ranks:4} {copies:4}: {np.mean(rows):.2f}, {priced:.2f}, {stays:.2f} | {np.mean(plain):.2f}, {number:.2f}"
-        )
+        shown = (np.mean(rows), placed_rank(*at)[0], balanced_rank(*at)[0])
+        others = (np.mean(plain), fullest_rank(concentration**-0.5, experts, float(ranks)))
+        words = (", ".join(f"{value:.2f}" for value in values) for values in (shown, others))
+        print(f"  {ranks:4} {copies:4}: {' | '.join(words)}")
     return 0
 
 

@@ -300,9 +300,10 @@ def throughput() -> None:
             rate, words = predicted(case, known, engine)
             print(f"  {case.model:6} {case.name:28} measured {case.tokens_per_s_per_gpu:.0f}: {rate:.0f}", end="")
             print(f" ({rate / case.tokens_per_s_per_gpu - 1.0:+.0%}), {words}")
-            others = (replace(case, even=True), replace(case, copies=BY_NUMBER)) if case.ffn_gpus else ()
-            if others:
-                even, numbered = (predicted(other, known, engine)[0] for other in others)
+            if case.ffn_gpus:
+                even, numbered = (
+                    predicted(replace(case, even=even, copies=BY_NUMBER), known, engine)[0] for even in (True, False)
+                )
                 print(f"         experts loaded alike: {even:.0f}, as numbered: {numbered:.0f}")
     for label, (known, engine) in list(sources.items())[:2]:
         print(f"best within {1e3 * TPOT_S:.0f} ms at {CONTEXT:.0f} tokens on at most 128 H800, {label}:")

@@ -171,3 +171,18 @@ def test_the_verb_takes_layouts_by_role(
     assert main([*command[:4], "--experts", f"prefill={paths[1]}", "--experts", f"decode={paths[1]}"]) == 0
     assert main([*command[:4], "--experts", paths[0]]) == 2
     assert "is a plan of kind `serve`, not of expert layouts" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("copies", "refused"), [(32, False), (64, True)])
+def test_a_layout_has_the_copies_that_its_role_was_planned_with(
+    layout: Callable[..., LayoutPlan], copies: int, refused: bool
+) -> None:
+    role = replace(WIDE.roles[0], limits={**WIDE.roles[0].limits, "redundant_experts": copies})
+    plan = replace(WIDE, roles=(role,)).build()
+    if refused:
+        with pytest.raises(PlannerError, match="the layout has 32 redundant experts, the plan 64"):
+            emit(*plan, "sglang", [layout()])
+        return
+    told = flags(emit(*plan, "sglang", [layout()])["launch-node-00.sh"], "python3 -m sglang")
+    assert told["--ep-num-redundant-experts"] == "32"
+    assert "--enable-eplb" not in told

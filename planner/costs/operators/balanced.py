@@ -84,8 +84,11 @@ def copied(loads: tuple[float, ...], slots: int) -> list[float]:
 
 
 def packed(loads: list[float], ranks: int) -> list[float]:
-    """Loads of ranks with equally many slots: heaviest first, to the lightest rank with a slot left."""
-    room = len(loads) // ranks
+    """Loads of ranks with equally many slots: heaviest first, to the lightest rank with a slot left.
+
+    Where loads do not divide, some slots stay empty.
+    """
+    room = -(-len(loads) // ranks)
     heap = [(0.0, rank, room) for rank in range(ranks)]
     full = []
     for load in sorted(loads, reverse=True):

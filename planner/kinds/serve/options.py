@@ -249,9 +249,10 @@ class ServeDecision(Decision):
     availability: SpareRoom | None = None  # where the problem asks for it
 
     def reasons(self) -> tuple[str, ...]:
-        """What memory is bought; what drafts yield; which steps are cut; how engines share; sides apart, or why not."""
+        """What memory is bought; what drafts yield; what else the search chose; sides apart, or why not."""
         bought = () if self.cache is None else (self.cache.text,)
-        return (*bought, *self._drafted(), *self._halved(), *self._cut(), *self._shared(), *self._apart())
+        chosen = (*self._drafted(), *self._halved(), *self._placed(), *self._cut(), *self._shared())
+        return (*bought, *chosen, *self._apart())
 
     def _shared(self) -> Iterator[str]:
         if self.queueing == "feedback":
@@ -272,6 +273,13 @@ class ServeDecision(Decision):
                     f"`{role.name}` cuts its steps in two batches: one computes while tokens of the other are on their "
                     "way between experts, for reading weights twice and leaving multiprocessors to the exchange"
                 )
+
+    def _placed(self) -> Iterator[str]:
+        for role in self.roles:
+            copies = role.limits.get("redundant_experts")
+            if copies is not None:
+                taken = f", for the memory of {copies} more of each layer" if copies else ""
+                yield f"the engine of `{role.name}` places experts by load: ranks wait less for the fullest{taken}"
 
     def _cut(self) -> Iterator[str]:
         for role in self.roles:

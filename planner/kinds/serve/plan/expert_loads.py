@@ -27,7 +27,7 @@ def expert_loads(setting: ServeSetting, item: RoleInUse) -> Iterator[str]:
     if redundant != BY_NUMBER:
         yield (
             f"the engine of `{name}` copies {redundant} experts of a layer and places all by load: the fullest of its "
-            f"{ranks} ranks has {full:.2f} times the mean load, while loads stay as they were measured"
+            f"{ranks} ranks has {full:.2f} times the mean load, of loads that move as they do between mixes of lengths"
         )
         return
     yield (
