@@ -58,6 +58,7 @@ MODELS = {
 PARTS = ("kv_bytes", "attn_flop", "linear_flop", "ffn_flop")
 NODE = find_node("h800")
 COPIES = (0, 16)  # none, or one a device, of experts that are placed by load
+OPTIONS = ServeOptions(redundant_experts=("off", 0, 16, 64))
 CONTEXT, TPOT_S, WORKSPACE_BYTES = 4096.0, 0.05, 2.5e9
 
 # README of github.com/deepseek-ai/DeepGEMM at commit a6d97a1 (2025-02-25), fp8 on H800: groups, m a group, n, k and
@@ -271,7 +272,7 @@ def best_unit(pool_costs: PoolCosts, context: float) -> tuple[float, str]:
     batches = np.array(DECODE_BATCHES, dtype=np.float64)
     best, words = 0.0, "none keeps the limit"
     sides = Sides(pool_costs, pool_costs)
-    for unit in units_of(sides, ServeOptions()):
+    for unit in units_of(sides, OPTIONS):
         units = sides.units(unit.attention, unit.ffn, unit.micro_batches, len(batches))
         step_s = sides.tpot_s(units, batches, context)
         fits = UnitMemory.of(sides, units, batches, [context]).fits[0] & (step_s <= TPOT_S)
@@ -311,7 +312,10 @@ def throughput() -> None:
             begin = time.process_time()
             pool_costs = pool_costs_of(with_cache(model, "fp8"), known, engine)
             apart, words = best_unit(pool_costs, CONTEXT)
-            hidden, shown = (best_unsplit(pool_costs, CONTEXT, TPOT_S, CONTEXT, (parts,)) for parts in (2, 1))
+            hidden, shown = (
+                best_unsplit(pool_costs, CONTEXT, TPOT_S, CONTEXT, (parts,), OPTIONS.searched_copies)
+                for parts in (2, 1)
+            )
             others = [f"{0 if unsplit is None else unsplit.tokens_per_s_per_gpu:.0f}" for unsplit in (shown, hidden)]
             print(
                 f"  {model:10} apart {apart:.0f} on {words}; together {others[0]}, exchanges hidden {others[1]}", end=""

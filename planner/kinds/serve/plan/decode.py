@@ -266,7 +266,8 @@ def _apart(setting: ServeSetting, outcome: Outcome) -> AttentionFfn | None:
     """Whether the first workload decodes better with attention and feed-forward apart."""
     if "attention-ffn" not in setting.options.modes:
         return None
-    return advice(outcome.formulated.candidates, setting.targets[0], setting.costs_of_pool)
+    copies = setting.options.searched_copies
+    return advice(outcome.formulated.candidates, setting.targets[0], setting.costs_of_pool, copies)
 
 
 def roles_of(setting: ServeSetting, item: RoleInUse) -> tuple[Role, ...]:

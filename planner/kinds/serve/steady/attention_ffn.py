@@ -8,7 +8,7 @@ exchanges (two-batch overlap, DeepSeek's profile of decoding).
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, cast
 
 import numpy as np
@@ -24,9 +24,10 @@ from planner.kinds.serve.options import AttentionFfn
 from planner.kinds.serve.steady.candidates import Candidate
 from planner.kinds.serve.steady.demand import Target
 from planner.kinds.serve.steady.points import DECODE_BATCHES, PoolCosts
-from planner.kinds.serve.steady.shapes import group_devices
+from planner.kinds.serve.steady.shapes import InstanceShape, filling_rule, group_devices
 from planner.kinds.serve.steady.steps.formulas import Costs
 from planner.models.architecture import GroupedQueryAttention, LatentAttention, MoeFfn
+from planner.plan.records import BY_NUMBER
 
 MOST_OVERLAPPED_GPUS = 1 << 9
 
@@ -51,7 +52,10 @@ class UnsplitInstance:
 
 
 def advice(
-    candidates: Sequence[Candidate], target: Target, costs_of_pool: Mapping[tuple[str, int], PoolCosts]
+    candidates: Sequence[Candidate],
+    target: Target,
+    costs_of_pool: Mapping[tuple[str, int], PoolCosts],
+    copies: tuple[int, ...],
 ) -> AttentionFfn | None:
     """What a plan says of it, with the candidates of the search; None where no unit of any pool keeps the limits."""
     decoding = [candidate for candidate in candidates if _rate(candidate, target) > 0.0]
@@ -61,7 +65,7 @@ def advice(
     best = max(units, key=lambda candidate: _rate(candidate, target))
     pool_costs = costs_of_pool[best.model, best.pool]
     together = max((_rate(candidate, target) for candidate in decoding if candidate.function == "decode"), default=0.0)
-    overlapped = best_unsplit(pool_costs, target.context, target.tpot_limit_s, target.resident_tokens, (2,))
+    overlapped = best_unsplit(pool_costs, target.context, target.tpot_limit_s, target.resident_tokens, (2,), copies)
     ffn = best.ffn
     assert ffn is not None
     return AttentionFfn(
@@ -102,19 +106,30 @@ def waits_for(
 
 
 def best_unsplit(
-    pool_costs: PoolCosts, context: float, tpot_s: float, resident_tokens: float, micro_batches: tuple[int, ...]
+    pool_costs: PoolCosts,
+    context: float,
+    tpot_s: float,
+    resident_tokens: float,
+    micro_batches: tuple[int, ...],
+    copies: tuple[int, ...] = (BY_NUMBER,),
 ) -> UnsplitInstance | None:
-    """The best design with both sides on every device; None where none keeps the limit and fits."""
+    """The best design with both sides on every device; None where none keeps the limit and fits.
+
+    `copies`: redundant experts that are tried, BY_NUMBER for experts that no load places.
+    """
     instances = [
         instance
-        for gpus, tp, ep in _shapes(pool_costs)
+        for shape in _shapes(pool_costs)
+        for redundant in copies
         for parts in micro_batches
-        for instance in _best_batch(pool_costs, gpus, tp, ep, parts, (context, tpot_s, resident_tokens))
+        for instance in _best_batch(
+            pool_costs, replace(shape, redundant=redundant), parts, (context, tpot_s, resident_tokens)
+        )
     ]
     return max(instances, key=lambda instance: instance.tokens_per_s_per_gpu, default=None)
 
 
-def _shapes(pool_costs: PoolCosts) -> Iterator[tuple[int, int, int]]:
+def _shapes(pool_costs: PoolCosts) -> Iterator[InstanceShape]:
     arch, pool = pool_costs.costs.arch, pool_costs.pool
     experts = [layer.ffn.num_experts for layer in arch.layers if isinstance(layer.ffn, MoeFfn)]
     mixers = (GroupedQueryAttention, LatentAttention)
@@ -126,25 +141,27 @@ def _shapes(pool_costs: PoolCosts) -> Iterator[tuple[int, int, int]]:
             ep = gpus if experts else 1
             whole = gpus % tp == 0 and all(count % tp == 0 for count in heads)
             if whole and (gpus == tp or experts) and all(count % ep == 0 for count in experts):
-                yield gpus, tp, ep
+                yield InstanceShape(tp, 1, gpus // tp, gpus // ep if ep > 1 else tp, ep)
 
 
 def _best_batch(
-    pool_costs: PoolCosts, gpus: int, tp: int, ep: int, parts: int, asked: tuple[float, float, float]
+    pool_costs: PoolCosts, shape: InstanceShape, parts: int, asked: tuple[float, float, float]
 ) -> Iterator[UnsplitInstance]:
-    """The largest batch that keeps the limit and fits."""
+    """The largest batch that keeps the limit and fits; none where experts cannot be placed so."""
     context, tpot_s, resident_tokens = asked
     arch, batches = pool_costs.costs.arch, np.array(DECODE_BATCHES, dtype=np.float64)
-    shards = Shards.of(np.full(len(batches), float(tp)), 1, gpus // tp, gpus // ep if ep > 1 else tp, ep)
+    if filling_rule(shape, arch) is not None:
+        return
+    shards = Shards.of(*(np.full(len(batches), degree) for degree in shape.all_degrees))
     step_s = unsplit_step_s(pool_costs.costs.of_role("decode"), shards, batches, context, parts)
     cache = kv_cache_bytes(arch, shards, np.full(len(batches), resident_tokens)) * batches
     room = pool_costs.room_bytes - weight_bytes(arch, shards)
     fits = (step_s <= tpot_s) & (cache <= room)
     if fits.any():
         index = int(np.flatnonzero(fits)[-1])
-        yield UnsplitInstance(
-            gpus, tp, ep, parts, int(batches[index]), float(step_s[index]), float(batches[index] / tp / step_s[index])
-        )
+        sequences, seconds = int(batches[index]), float(step_s[index])
+        rate = sequences / shape.tp / seconds
+        yield UnsplitInstance(shape.devices, shape.tp, shape.ep, parts, sequences, seconds, rate)
 
 
 def unsplit_step_s(costs: Costs, shards: Shards, batches: Floats, context: float, micro_batches: int) -> Floats:
