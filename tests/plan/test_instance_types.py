@@ -5,15 +5,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.plan.instance_types import read_type, shape_text, type_degrees, type_name, unit_name, unlimited_name
+from planner.plan.records import BY_NUMBER
 
 SIZES = st.integers(1, 64)
 
 
-@given(st.tuples(SIZES, SIZES, SIZES, SIZES, SIZES), SIZES, SIZES, st.integers(0, 8), st.booleans())
+FURTHER = st.tuples(st.integers(1, 2), st.integers(1, 4), st.integers(BY_NUMBER, 64))
+"""Micro-batches, pieces and redundant experts."""
+
+
+@given(st.tuples(SIZES, SIZES, SIZES, SIZES, SIZES), FURTHER, SIZES, st.integers(0, 8), st.booleans())
 def test_a_name_says_what_it_was_written_from(
-    shape: tuple[int, ...], batch: int, micro_batches: int, drafts: int, apart: bool
+    shape: tuple[int, ...], further: tuple[int, ...], batch: int, drafts: int, apart: bool
 ) -> None:
-    degrees = type_degrees(shape, micro_batches)
+    degrees = type_degrees((*shape, *further))
     name = type_name("decode", "Qwen/Qwen3-32B", degrees, batch, 0, drafts)
     type_ = read_type(f"{unit_name(name, shape, 2, 'h20') if apart else name}#1*2")
     assert type_ is not None
@@ -31,9 +36,10 @@ def test_what_is_no_name_of_a_type_is_none(name: str) -> None:
 
 def test_pieces_and_batches_in_turn_are_part_of_a_name_where_there_are_several() -> None:
     assert type_degrees((2, 1, 1, 1, 1)) == (2, 1, 1, 1, 1)
-    assert type_degrees((2, 1, 1, 1, 1), 2) == (2, 1, 1, 1, 1, 2)
-    assert type_degrees((2, 4, 1, 1, 1), 1, 2) == (2, 4, 1, 1, 1, 1, 2)
-    shapes = [shape_text(type_degrees((2, 4, 1, 1, 1), *several)) for several in ((), (2,), (1, 2), (2, 2))]
+    assert type_degrees((2, 1, 1, 1, 1, 2, 1, BY_NUMBER)) == (2, 1, 1, 1, 1, 2)
+    assert type_degrees((2, 4, 1, 1, 1, 1, 2, BY_NUMBER)) == (2, 4, 1, 1, 1, 1, 2)
+    assert type_degrees((1, 1, 8, 1, 8, 1, 1, 0)) == (1, 1, 8, 1, 8, 1, 1, 0)
+    shapes = [shape_text(type_degrees((2, 4, 1, 1, 1, *several))) for several in ((), (2,), (1, 2), (2, 2))]
     assert shapes == [f"tp2 pp4{cut}" for cut in ("", " in two batches", " in 2 pieces", " in 2 pieces in two batches")]
 
 
