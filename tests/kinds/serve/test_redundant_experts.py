@@ -7,8 +7,11 @@ import pytest
 from serve_problems import broken_rules, objective_of, small
 from static_level import solve
 
+from planner.errors import Infeasible, PlannerError
 from planner.explain.explanation import explain_plan
+from planner.kinds.serve.forbidden import rules_against
 from planner.kinds.serve.options import ServeDecision
+from planner.kinds.serve.steady.search import prepare
 from planner.kinds.serve.steady.shapes import InstanceShape, filling_rule, placing_rule
 from planner.models.library import find_model
 from planner.plan.instance_types import read_type, role_degrees, shape_text
@@ -101,6 +104,37 @@ def test_groups_of_devices_apart_may_split_the_experts_that_they_place() -> None
     arch = find_model("stepfun-ai/step3-fp8")
     assert filling_rule(InstanceShape(4, 1, 4, 4, 4, redundant=16), arch) is None
     assert filling_rule(InstanceShape(4, 1, 4, 4, 4, redundant=1), arch) is not None
+
+
+@pytest.mark.parametrize(
+    ("edits", "said"),
+    [
+        ({"options": {"redundant_experts": ["off", 0]}}, "`llama` without experts: none can be copied"),
+        (
+            {
+                "models": {"llama": {"name": "deepseek-ai/DeepSeek-V3"}},
+                "engine": {"name": "vllm", "version": "0.9.0"},
+                "options": {"redundant_experts": [32]},
+            },
+            "vllm 0.9.0 has no `redundant_experts`",
+        ),
+    ],
+)
+def test_models_without_experts_and_releases_without_a_balancer_are_refused(edits: dict[str, Any], said: str) -> None:
+    with pytest.raises(PlannerError, match=said) as caught:
+        prepare(small(edits))
+    assert "options.redundant_experts" in str(caught.value.where)
+
+
+def test_instances_that_share_no_experts_are_no_plan_where_all_must_be_placed() -> None:
+    """One GPU an instance, all of which must place experts by load."""
+    edits = {
+        "models": {"llama": {"name": "Qwen/Qwen3-30B-A3B"}},
+        "options": {"modes": ["colocated"], "tp": [1], "pp": [1], "dp": [1], "ep": [1], "redundant_experts": [0]},
+    }
+    assert "redundant experts need ranks that share experts" in rules_against(small(edits))
+    with pytest.raises(Infeasible):
+        solve(small(edits))
 
 
 def test_labels_and_names_say_so() -> None:

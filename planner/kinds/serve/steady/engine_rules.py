@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from planner.engines.formats import unloadable, weight_formats
 from planner.engines.handover import CacheTraits, Side, Way, ways, why_apart
 from planner.engines.release import Release
+from planner.engines.settings import require_setting
 from planner.errors import PlannerError
 from planner.kinds.serve.options import RoleShapes, ServeOptions
 from planner.kinds.serve.steady.points import PoolCosts
 from planner.kinds.serve.steady.shapes import InstanceShape, ShapeSpace
 from planner.models.architecture import Architecture, MoeFfn
+from planner.plan.records import BY_NUMBER
 from planner.problem.resolve import Resolved
 
 
@@ -70,7 +72,7 @@ def require_loadable(release: Release, costs_of_pool: Mapping[tuple[str, int], P
 def require_experts(
     resolved: Resolved, options: ServeOptions, costs_of_pool: Mapping[tuple[str, int], PoolCosts]
 ) -> None:
-    """Refuses data- and expert-parallel sizes other than 1 where no model has experts: no instance would have them."""
+    """Refuses experts placed by load, and data- and expert-parallel sizes other than 1, where no model has experts."""
     models = {model: pool_costs.costs.arch for (model, _), pool_costs in costs_of_pool.items()}
     if any(isinstance(layer.ffn, MoeFfn) for arch in models.values() for layer in arch.layers):
         return
@@ -86,3 +88,24 @@ def require_experts(
                 where=resolved.where(("options", *path, axis)),
                 hint="leave it out: more replicas serve more requests, and `tp` splits dense layers",
             )
+    if _places(options):
+        raise PlannerError(
+            f"{', '.join(f'`{model}`' for model in models)} without experts: none can be copied, or placed by load",
+            where=resolved.where(("options", "redundant_experts")),
+            hint="leave it out",
+        )
+
+
+def require_balancer(resolved: Resolved, options: ServeOptions) -> None:
+    """Refuses experts placed by load where the release of the problem's engine is known to place none."""
+    if _places(options):
+        engine = resolved.problem.engine
+        try:
+            require_setting(engine.name, "redundant_experts", engine.version)
+        except PlannerError as error:
+            where = resolved.where(("options", "redundant_experts"))
+            raise PlannerError(error.what, where=where, hint=error.hint) from None
+
+
+def _places(options: ServeOptions) -> bool:
+    return any(copies != BY_NUMBER for copies in options.searched_copies)

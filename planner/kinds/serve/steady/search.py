@@ -26,7 +26,7 @@ from planner.kinds.serve.steady.allowed import allowed
 from planner.kinds.serve.steady.candidates import Candidate, CandidateSearch, JudgedPoints, PricedPoints, drafts_of
 from planner.kinds.serve.steady.context import context_of
 from planner.kinds.serve.steady.demand import Target, channels_of, handover, make_target
-from planner.kinds.serve.steady.engine_rules import require_experts, require_loadable, ways_of_models
+from planner.kinds.serve.steady.engine_rules import require_balancer, require_experts, require_loadable, ways_of_models
 from planner.kinds.serve.steady.failures import require_domains
 from planner.kinds.serve.steady.formulate import Formulated, formulate, gpus_at_hand
 from planner.kinds.serve.steady.points import PoolCosts, Tally
@@ -182,6 +182,7 @@ def prepare(resolved: Resolved, *, reserving: bool = True, spread_gpus: int | No
     }
     require_loadable(release, costs_of_pool, resolved.where(("models",)))
     require_experts(resolved, options, costs_of_pool)
+    require_balancer(resolved, options)
     spaces = shape_spaces(costs_of_pool, release, options)
     ways = ways_of_models(release, costs_of_pool, spaces)
     setting = ServeSetting(resolved, options, targets, costs_of_pool, spaces, store, calibration, release, ways)
