@@ -62,7 +62,7 @@ def case_of(resolved: Resolved, instances: Sequence[Instances], rate_per_s: floa
 def _part(part: Instances) -> Part:
     shape = part.shape
     degrees = (shape.tp, shape.pp, shape.dp, shape.moe_tp, shape.ep)
-    return Part(part.replicas, *degrees, part.max_batch or 1, part.chunk_tokens)
+    return Part(part.replicas, *degrees, part.max_batch or 1, part.chunk_tokens, shape.micro_batches, shape.redundant)
 
 
 def factors_of(resolved: Resolved, case: Case) -> Factors | None:

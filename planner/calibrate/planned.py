@@ -6,9 +6,10 @@ from planner.benchmark_reports.records import MeasuredRun
 from planner.calibrate.serving import Deploy, load_row
 from planner.errors import PlannerError
 from planner.estimate.case import Case, Part
-from planner.plan.records import PlanDocument, Role
+from planner.plan.records import BY_NUMBER, PlanDocument, Role
 
 _UTILISATION = 0.9  # a plan that does not say
+_PLAIN = {"micro_batches": 1, "redundant_experts": BY_NUMBER}  # of roles that do not say
 _TAKEN = ("concurrency", "rate_per_s", "isl", "osl", "isl_cv", "backend_version")
 
 
@@ -87,4 +88,7 @@ def _part(role: Role) -> Part:
     limits = {name: int(role.limits.get(name) or 0) for name in ("max_batch", "chunk_tokens")}
     ranks = shape.tp * shape.dp
     moe_tp = shape.moe_tp if shape.moe_tp * shape.ep == ranks else ranks // shape.ep
-    return Part(role.replicas, shape.tp, shape.pp, shape.dp, moe_tp, shape.ep, **limits)
+    cut, copies = (int(role.limits.get(name, plain)) for name, plain in _PLAIN.items())
+    return Part(
+        role.replicas, shape.tp, shape.pp, shape.dp, moe_tp, shape.ep, **limits, micro_batches=cut, redundant=copies
+    )

@@ -182,7 +182,14 @@ def placed_at(engine: str, version: str | None, stated: int | None) -> int:
 
 
 def redundant_of_row(row: Mapping[str, str], prefix: str) -> int:
-    """That of the part of a row whose columns have the prefix; raises PlannerError where it cannot be."""
+    """That of the part of a row whose columns have the prefix; raises PlannerError where it cannot be.
+
+    What stands in the column of a part that the row has not would be lost, and is refused.
+    """
+    foreign = ("prefill_", "decode_") if prefix == "" else ("",)
+    stray = next((name for part in foreign if row.get(name := f"{part}redundant_experts")), None)
+    if stray is not None:
+        raise PlannerError(f"`{stray}` is of no part of a row of mode {row['mode']}", hint="correct the row")
     name = f"{prefix}redundant_experts"
     copies = _number(row, name, most=MOST_REDUNDANT)
     if copies % 1.0:

@@ -204,7 +204,8 @@ def _cases(setting: ServeSetting, target: Target, team: Team) -> Iterator[Case]:
 def _part(member: tuple[Candidate, int], max_batch: int) -> Part:
     candidate, count = member
     shape = candidate.shape
-    return Part(count, shape.tp, shape.pp, shape.dp, shape.moe_tp, shape.ep, max_batch, candidate.chunk_tokens)
+    degrees = (shape.tp, shape.pp, shape.dp, shape.moe_tp, shape.ep)
+    return Part(count, *degrees, max_batch, candidate.chunk_tokens, shape.micro_batches, shape.redundant)
 
 
 def _predicted(setting: ServeSetting, cases: dict[str, tuple[Case, Team]], slo: Slo) -> list[Alternative]:
@@ -236,7 +237,10 @@ def same_deployments(question: Question, case: Case) -> Sequence[str]:
 def _same(first: Case, second: Case) -> bool:
     def instances(case: Case) -> list[tuple[int, ...]]:
         parts = [part for part in (case.prefill, case.decode) if part is not None]
-        return [(part.replicas, part.tp, part.pp, part.dp, part.moe_tp, part.ep) for part in parts]
+        return [
+            (part.replicas, part.tp, part.pp, part.dp, part.moe_tp, part.ep, part.micro_batches, part.redundant)
+            for part in parts
+        ]
 
     alike = all(abs(math.log(a / b)) < 0.1 for a, b in ((first.isl, second.isl), (first.osl, second.osl)))
     names = (first.engine, first.pool.node.accelerator.name) == (second.engine, second.pool.node.accelerator.name)

@@ -86,7 +86,7 @@ def _decision(question: Question, alternative: Alternative) -> ServeDecision:
         held = role_context(candidate, setting.costs_of_pool[candidate.model, candidate.pool])
         limits: dict[str, float | int | str] = {"max_context_tokens": held.tokens}
         sizes = {"max_batch": part.max_batch, "chunk_tokens": part.chunk_tokens, "draft_tokens": candidate.draft_tokens}
-        limits |= {name: size for name, size in sizes.items() if size}
+        limits |= {name: size for name, size in sizes.items() if size} | shape.limits
         roles.append(
             Role(
                 name=candidate.function,

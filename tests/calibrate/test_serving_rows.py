@@ -103,8 +103,8 @@ def test_the_last_of_a_repeated_fact_counts() -> None:
     assert read_facts(["tp=8", " tp = 4 "]) == {"tp": "4"}
 
 
-def plan_of(folder: Path, *roles: RolePlan) -> str:
-    envelope, _ = PlanCase(roles, {"default": {"name": QWEN}}).build()
+def plan_of(folder: Path, *roles: RolePlan, model: str = QWEN) -> str:
+    envelope, _ = PlanCase(roles, {"default": {"name": model}}).build()
     path = folder / "plan.json"
     path.write_text(plan_json(envelope), encoding="utf-8")
     return str(path)
@@ -116,6 +116,13 @@ def test_a_plan_gives_everything_but_the_load(tmp_path: Path) -> None:
     (row,) = read_serving([report], {}, deploy_planned(path, {})).rows
     assert row.case.decode == Part(2, 4, 1, 1, 4, 1, 64, 8192)
     assert (row.case.arch.name, row.case.gpus, row.case.clients) == (QWEN, 8, 16)
+
+
+def test_a_plan_tells_how_steps_are_cut_and_where_experts_lie(tmp_path: Path) -> None:
+    limits = {"max_batch": 64, "chunk_tokens": 8192, "micro_batches": 2, "redundant_experts": 32}
+    path = plan_of(tmp_path, RolePlan(degrees={"dp": 8, "ep": 8}, limits=limits), model=DEEPSEEK)
+    (row,) = read_serving([str(REPORTS / "vllm_bench.json")], {}, deploy_planned(path, {})).rows
+    assert row.case.decode == Part(1, 1, 1, 8, 1, 8, 64, 8192, 2, 32)
 
 
 def test_a_plan_of_several_deployments_is_refused(tmp_path: Path) -> None:

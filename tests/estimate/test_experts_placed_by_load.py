@@ -57,6 +57,7 @@ def test_decoding_is_faster_where_experts_are_placed_and_holds_their_copies() ->
     [
         ({"decode_redundant_experts": "-1"}, "`decode_redundant_experts` of the row cannot be -1"),
         ({"decode_redundant_experts": "1.5"}, "is no whole number: 1.5"),
+        ({"redundant_experts": "0"}, "`redundant_experts` is of no part of a row of mode disagg"),
         ({"decode_redundant_experts": "many"}, "is no number: many"),
         (
             {"decode_redundant_experts": "32", "backend": "vllm", "backend_version": "0.9.0"},

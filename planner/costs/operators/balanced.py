@@ -49,7 +49,7 @@ def balanced_rank(concentration: float, num_experts: int, ep: Floats, redundant:
     """
     cases, case_N = np.unique(np.stack([ep, redundant]), axis=1, return_inverse=True)
     full = [_fullest(concentration, num_experts, int(ranks), int(copies)) for ranks, copies in cases.T]
-    return np.asarray(full, dtype=np.float64)[case_N]
+    return np.asarray(full, dtype=np.float64)[case_N.ravel()]
 
 
 @lru_cache(maxsize=1024)

@@ -141,6 +141,9 @@ def test_labels_and_names_say_so() -> None:
     shape = InstanceShape(1, 1, 16, 1, 16, redundant=32)
     assert shape.label == "dp16ep16 with 32 redundant experts"
     assert shape.degrees == (1, 1, 16, 1, 16, 1, 1, 32)
+    assert shape.limits == {"redundant_experts": 32}
+    assert InstanceShape(1, 2, 16, 1, 16, 2, 2).limits == {"micro_batches": 2, "pieces": 2}
+    assert InstanceShape(1, 1, 16, 1, 16, redundant=0).limits == {"redundant_experts": 0}
     role = Role(
         name="d",
         function="decode",

@@ -30,7 +30,6 @@ from planner.kinds.serve.steady.roles_in_use import RoleInUse
 from planner.kinds.serve.steady.search import Outcome, ServeSetting
 from planner.kinds.serve.steady.shapes import InstanceShape
 from planner.plan.evidence import weighted_shares
-from planner.plan.records import BY_NUMBER
 from planner.plan.schema import (
     Block,
     Certificate,
@@ -285,7 +284,7 @@ def roles_of(setting: ServeSetting, item: RoleInUse) -> tuple[Role, ...]:
     limits: dict[str, float | int | str] = {
         "micro_batches": ffn.micro_batches,
         "micro_batch_tokens": math.ceil(tokens),
-        **_copies(ffn.shape),
+        **ffn.shape.limits,
     }
     own = {
         "name": item.ffn_role,
@@ -297,11 +296,6 @@ def roles_of(setting: ServeSetting, item: RoleInUse) -> tuple[Role, ...]:
         role.model_copy(update={"limits": {**role.limits, "micro_batches": ffn.micro_batches}}),
         role.model_copy(update={**own, "limits": limits, "memory": memory}),
     )
-
-
-def _copies(shape: InstanceShape) -> dict[str, int]:
-    """The limit of a role whose experts are placed by load."""
-    return {} if shape.redundant == BY_NUMBER else {"redundant_experts": shape.redundant}
 
 
 def _parallelism(shape: InstanceShape) -> Parallelism:
@@ -319,11 +313,7 @@ def _role(setting: ServeSetting, item: RoleInUse) -> Role:
         limits["chunk_tokens"] = candidate.chunk_tokens
     if candidate.draft_tokens:
         limits["draft_tokens"] = candidate.draft_tokens
-    if candidate.shape.micro_batches > 1:
-        limits["micro_batches"] = candidate.shape.micro_batches
-    if candidate.shape.pieces > 1:
-        limits["pieces"] = candidate.shape.pieces
-    limits |= _copies(candidate.shape)
+    limits |= candidate.shape.limits
     if engine.async_scheduling is not None:
         limits["async_scheduling"] = "on" if engine.async_scheduling else "off"
     if not candidate.decodes and any(_hit_by(target, candidate) for target in setting.targets):

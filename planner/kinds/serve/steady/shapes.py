@@ -59,6 +59,13 @@ class InstanceShape:
         return (*sizes, self.micro_batches, self.pieces, self.redundant)
 
     @property
+    def limits(self) -> dict[str, float | int | str]:
+        """Limits of a role of this shape, as far as they are not what all have."""
+        stated = {"micro_batches": self.micro_batches, "pieces": self.pieces, "redundant_experts": self.redundant}
+        plain = {"redundant_experts": BY_NUMBER}
+        return {name: value for name, value in stated.items() if value != plain.get(name, 1)}
+
+    @property
     def label(self) -> str:
         """Short name, such as `tp4` or `tp2dp8ep16`; expert tensor parallelism is written `mtp`."""
         parts = [("tp", self.tp), ("pp", self.pp), ("dp", self.dp)]
