@@ -107,5 +107,5 @@ class Likeness:
         return ErrorBelief(mean, self.held * np.sqrt(variance), freedom)
 
 
-TPOT = Likeness(0.0577, 0.116, 0.0583, 2.77, 3.85, freedom=2.28, held=0.852)
-TTFT = Likeness(0.266, 0.338, 0.240, 2.58, 5.84, freedom=2.2, held=0.776)
+TPOT = Likeness(0.0564, 0.116, 0.0556, 2.82, 3.83, freedom=2.25, held=0.855)
+TTFT = Likeness(0.236, 0.334, 0.229, 2.62, 5.96, freedom=2.2, held=0.779)
