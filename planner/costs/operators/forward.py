@@ -404,23 +404,28 @@ def _moe(step: _Step, ffn: MoeFfn, count: float) -> Iterator[Operator]:
 
 
 def _exchanged(shards: Shards) -> Bools:
-    """Where tokens of several attention-data-parallel ranks go to experts on other ranks."""
-    return (shards.dp > 1) & (shards.ep > 1)
+    """Where tokens of several attention-data-parallel ranks go to whole experts on other ranks.
+
+    All-to-all kernels know no tensor-parallel experts: SGLang's backends set `ep_size` to all ranks
+    (srt/server_args.py: `_handle_a2a_moe`), vLLM's expert parallelism spans them, TensorRT-LLM's gathers otherwise
+    (_torch/modules/fused_moe/fused_moe_cutlass.py).
+    """
+    return (shards.dp > 1) & (shards.ep > 1) & (shards.moe_tp <= 1)
 
 
 def _dispatch(step: _Step, ffn: MoeFfn, count: float, width: int) -> Iterator[Operator]:
     """How tokens reach the experts and come back.
 
     Without attention data parallelism every rank holds every token, and one all-reduce over the tp ranks sums the
-    partial outputs. With it, expert-parallel ranks exchange tokens all to all, each token to at most min(top_k, ep)
-    ranks, in fp8 where the experts take it and back in bf16; pure expert tensor parallelism gathers all tokens and
-    scatters the sums. Steps that prefill send a token once to each node and forward it inside; steps that only decode
+    partial outputs. With it, ranks that hold whole experts exchange tokens all to all, each token to at most min(top_k,
+    ep) ranks, in fp8 where the experts take it and back in bf16; ranks that split experts gather all tokens and scatter
+    the sums. Steps that prefill send a token once to each node and forward it inside; steps that only decode
     send every copy at once, for latency (DeepEP's normal and low-latency kernels).
     """
     shards, arch = step.shards, step.arch
     attention_only = shards.dp <= 1
     exchange = _exchanged(shards)
-    gather = ~attention_only & (shards.ep <= 1)
+    gather = ~attention_only & ~exchange
     row = step.tokens * width
     if np.any(attention_only & (shards.tp > 1)):
         group = np.where(attention_only, shards.tp, 1.0)
