@@ -406,9 +406,9 @@ def _moe(step: _Step, ffn: MoeFfn, count: float) -> Iterator[Operator]:
 def _exchanged(shards: Shards) -> Bools:
     """Where tokens of several attention-data-parallel ranks go to whole experts on other ranks.
 
-    All-to-all kernels know no tensor-parallel experts: SGLang's backends set `ep_size` to all ranks
-    (srt/server_args.py: `_handle_a2a_moe`), vLLM's expert parallelism spans them, TensorRT-LLM's gathers otherwise
-    (_torch/modules/fused_moe/fused_moe_cutlass.py).
+    Where experts are split, every rank that has a part must see the token, and engines gather: all-to-all backends of
+    SGLang set `ep_size` to all ranks (srt/server_args.py), vLLM's expert parallelism spans all, and TensorRT-LLM
+    exchanges where an environment or a fabric of many nodes lets it (fused_moe_cutlass.py).
     """
     return (shards.dp > 1) & (shards.ep > 1) & (shards.moe_tp <= 1)
 
