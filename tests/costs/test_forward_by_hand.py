@@ -124,6 +124,19 @@ def test_deepseek_v3_on_sixteen_ranks_with_experts_of_their_own() -> None:
     )
 
 
+@pytest.mark.parametrize(("moe_tp", "ep"), [(2, 8), (8, 2), (16, 1)])
+def test_tokens_of_all_ranks_are_gathered_where_experts_are_split(moe_tp: int, ep: int) -> None:
+    """DeepSeek-V3 on 16 attention ranks: a rank with a part of an expert sees every token that chose it."""
+    tokens = 128
+    operators = forward(
+        find_model("deepseek-ai/DeepSeek-V3"), Shards.of(1, 1, 16, moe_tp, ep), Work.decode(128.0, 3000.0)
+    )
+    sizes = sizes_by_name(operators)
+    assert not sizes.keys() & {"dispatch", "combine"}
+    for name in ("moe_all_gather_tokens", "moe_reduce_scatter"):
+        assert sizes[name] == pytest.approx((58, 2 * 16 * tokens * 7168, 16, 1), rel=1e-12)
+
+
 def test_the_scorer_of_sparse_attention_is_whole_on_every_rank() -> None:
     """GLM-5: 32 heads of 128 for queries and one for keys, rotated by half, transformed, and quantised to 8 bits."""
     tokens = 10
