@@ -33,6 +33,7 @@ from planner.problem.statistics import quantile_of
 from planner.simulate.judge.judging import Streams, judge
 from planner.simulate.judge.limits import STREAMS, Judgement
 from planner.simulate.requests.stream import Requests
+from planner.simulate.run.gaps import Gaps
 from planner.simulate.run.result import SimulationResult
 
 STATISTICS = ("mean", "p50", "p90", "p99")
@@ -129,6 +130,7 @@ def served(arrival_s: Floats, service_s: Floats) -> SimulationResult:
         "prefilled_s": ended_s,
         "first_token_s": ended_s,
         "finished_s": ended_s,
+        "gaps": Gaps.of_counts(np.zeros((1, 1, 1), dtype=np.int64), np.zeros((1, 1))),
         "end_s": float(ended_s[-1]),
         "num_events": 2 * count,
     }

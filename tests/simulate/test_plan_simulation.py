@@ -228,6 +228,24 @@ def test_waits_for_a_place_where_a_request_is_decoded_are_saturation_too(decodin
     assert saturated(result) is waits
 
 
+@pytest.mark.parametrize(("load", "piles_up"), [(0.7, False), (1.2, True)])
+@pytest.mark.parametrize("queueing", ["fcfs", "feedback"])
+def test_answers_that_pile_up_are_saturation_though_short_ones_overtake(
+    queueing: str, load: float, piles_up: bool
+) -> None:
+    """A feedback queue lets nine of ten requests begin at once at any load, and the rest, most of the work, wait."""
+    count, places, step_s = 6000, 8, 5e-3
+    rng = np.random.default_rng(3)
+    outputs = np.where(rng.random(count) < 0.1, 400, 10)
+    rate_per_s = load * places / step_s / float(outputs.mean())
+    requests = Requests.open_stream(arrivals("poisson", rate_per_s, count, seed=5), np.full(count, 20), outputs)
+    engine = Instance(StepGrid.affine(step_s, token_s=1e-7, most_sequences=places), 100_000, most_sequences=places)
+    result = simulate(Fleet((engine,), queueing=queueing), requests)
+    if queueing == "feedback":
+        assert np.quantile(result.ttft_s, 0.85) < 0.1
+    assert saturated(result) is piles_up
+
+
 def test_intervals_hold_the_mean_of_longer_runs() -> None:
     grid = StepGrid.affine(1.0, most_sequences=1)
     covered = 0

@@ -62,7 +62,7 @@ def _solved(resolved: Resolved, limits: Limits) -> Envelope:
     if impossible:
         raise Infeasible(impossible, proved=True)
     if level in (None, "verification") and why is None and (outcome.has_mix or outcome.proven):
-        from planner.kinds.serve.verified.loop import solve_verified
+        from planner.kinds.serve.verified.orders import solve_verified
 
         try:
             return solve_verified(setting, outcome, limits, started_s)

@@ -63,6 +63,13 @@ class Gaps:
         return Gaps(self.workload_N[kept], self.part_N[kept], self.bin_N[kept], self.count_N[kept], seconds_WG)
 
     @property
+    def by_part(self) -> Ints:
+        """How many each part of the run has [G]."""
+        counts = np.zeros(f.GAP_PARTS, dtype=np.int64)
+        np.add.at(counts, self.part_N, self.count_N)
+        return counts
+
+    @property
     def count(self) -> int:
         return int(self.count_N.sum())
 

@@ -18,7 +18,9 @@ SHARES = np.linspace(0.0, 1.0, 51)  # of requests, that a summary says the times
 GAP_BATCHES = 8  # of gaps between tokens, which are known by parts of the run
 STUDENT_95_GAPS = 2.365  # with 7 degrees of freedom
 STUDENT_95 = 2.093  # two-sided 95 % of Student's t with 19 degrees of freedom
+FEWEST_TOLD = 100  # requests of a run that tells whether more arrives than is served
 GROWTH = 0.01  # seconds that waits grow per second of arrivals: beyond it the load is more than the fleet can take
+GRID = 200  # times at which what is left to answer is looked at
 UNDELAYED = 0.1  # of the requests: their prefill waits for nothing
 SHORT_WAIT = 2.0  # times the mean service, below which growth is no sign of saturation
 
@@ -69,23 +71,69 @@ def attained(result: SimulationResult, slos: Sequence[SloSpec]) -> Bools:
 
 
 def saturated(result: SimulationResult) -> bool:
-    """Whether waits grow with time as they do when more arrives than can be served.
+    """Whether more arrives than is served: waits grow with time, or what is left to answer does."""
+    if result.requests.clients or len(result.requests) < FEWEST_TOLD or not result.complete.any():
+        return False
+    return _waits_grow(result) or _answers_pile_up(result)
+
+
+def _waits_grow(result: SimulationResult) -> bool:
+    """As they do where requests are taken in order of arrival.
 
     A request waits until it is begun, and where it is decoded elsewhere for a place there before its first token.
     """
     known, complete = ~np.isnan(result.started_s), result.complete
-    arrival, wait = result.arrival_s[known], np.fmax(result.started_s - result.arrival_s, result.ttft_s)[known]
-    decoded_s, prefilled_s = (
-        (result.e2e_s - result.ttft_s)[complete],
-        (result.first_token_s - result.started_s)[complete],
-    )
-    if result.requests.clients or len(arrival) < 100 or not arrival[-1] > arrival[0] or not complete.any():
+    arrival_s, wait_s = result.arrival_s[known], np.fmax(result.started_s - result.arrival_s, result.ttft_s)[known]
+    decoded_s = (result.e2e_s - result.ttft_s)[complete]
+    return _grows(arrival_s, wait_s, float(decoded_s.mean()) + _undelayed_prefill_s(result))
+
+
+def _answers_pile_up(result: SimulationResult) -> bool:
+    """As they do where short ones overtake: few wait, and those that do are most of the work.
+
+    What is left is the tokens that requests which came have not had, in seconds of arriving tokens. Tokens had are
+    those of gaps, whose parts end with known answers, and first ones. It is held against the half of each answer that
+    is left on average where none is interrupted, at the median time of a token of its engine.
+    """
+    tokens, gaps = result.requests.output_tokens.astype(np.float64), result.gaps.by_part
+    taken = ~result.rejected & ~np.isnan(result.arrival_s)
+    arrival_s, finished_s = np.sort(result.arrival_s[taken]), np.sort(result.finished_s[result.complete])
+    ends = np.ceil(np.arange(1, len(gaps) + 1) * len(tokens) / len(gaps)).astype(np.int64)
+    ends = ends[ends <= len(finished_s)]
+    if not gaps.sum() or not len(ends) or not arrival_s[-1] > arrival_s[0]:
         return False
-    centred = arrival - arrival.mean()
-    growth = float((centred * wait).sum() / (centred * centred).sum())
-    late = float(wait[-len(wait) // 10 :].mean())
-    service = float(decoded_s.mean()) + float(np.quantile(prefilled_s, UNDELAYED))
-    return growth > GROWTH and late > SHORT_WAIT * service
+    times_s = np.linspace(arrival_s[0], arrival_s[-1], GRID)
+    decoded = np.cumsum(gaps[: len(ends)]) * (tokens - 1.0)[result.complete].sum() / gaps.sum()
+    had = np.interp(times_s, [arrival_s[0], *finished_s[ends - 1]], [0.0, *decoded])
+    had += np.searchsorted(np.sort(result.first_token_s[~np.isnan(result.first_token_s)]), times_s, side="right")
+    order = np.argsort(result.arrival_s[taken], kind="stable")
+    come = np.cumsum(tokens[taken][order])[np.searchsorted(arrival_s, times_s, side="right") - 1]
+    left_s = (come - had) * (arrival_s[-1] - arrival_s[0]) / come[-1]
+    half_s = 0.5 * float((tokens * tokens * _token_s(result))[taken].sum() / come[-1])
+    return _grows(times_s, left_s, half_s + _undelayed_prefill_s(result))
+
+
+def _grows(arrival_s: Floats, values_s: Floats, service_s: float) -> bool:
+    """Whether values grow over arrivals, and are in the end beyond what service itself explains."""
+    if len(arrival_s) < FEWEST_TOLD or not arrival_s[-1] > arrival_s[0]:
+        return False
+    centred = arrival_s - arrival_s.mean()
+    growth = float((centred * values_s).sum() / (centred * centred).sum())
+    return growth > GROWTH and float(values_s[-len(values_s) // 10 :].mean()) > SHORT_WAIT * service_s
+
+
+def _undelayed_prefill_s(result: SimulationResult) -> float:
+    return float(np.quantile((result.first_token_s - result.started_s)[result.complete], UNDELAYED))
+
+
+def _token_s(result: SimulationResult) -> Floats:
+    """The median time per token of the engine that each request was on last [R]; 0 where none is known."""
+    tpot_s, medians_s = result.tpot_s, np.zeros(len(result.requests))
+    for home in np.unique(result.home):
+        own = result.home == home
+        known_s = tpot_s[own & ~np.isnan(tpot_s)]
+        medians_s[own] = float(np.median(known_s)) if len(known_s) else 0.0
+    return medians_s
 
 
 def summarise(

@@ -20,6 +20,7 @@ from planner.kinds.serve.verified.climb import Climb
 from planner.kinds.serve.verified.kept import Kept
 from planner.kinds.serve.verified.loop import Search
 from planner.kinds.serve.verified.neighbours import Axes
+from planner.kinds.serve.verified.orders import orders_of
 from planner.kinds.serve.verified.trials import Variants
 from planner.plan.findings import FAILED
 from planner.plan.restated import unproven
@@ -129,18 +130,6 @@ def test_a_mix_of_three_types_gives_way_to_one_of_fewer_that_keeps_nearly_as_muc
         assert begun.value * 0.98 <= climbed.value <= begun.value
 
 
-def test_orders_of_requests_and_shared_caches_are_directions_where_the_problem_names_them() -> None:
-    changes = {"options.modes": ["colocated"], "options.tp": [1], "cluster.pools.0.gpus": 2}
-    setting = prepare(small({**changes, "options.queueing": ["fcfs", "feedback"], "options.elastic": [False, True]}))
-    outcome = search(setting, setting.targets, Limits())
-    assert not list(Axes(prepare(small(changes))).reordered(outcome))
-    varied = [decision_of(setting, other) for other in Axes(setting).reordered(outcome)]
-    assert [(decision.queueing, decision.elastic) for decision in varied] == [("feedback", None), (None, True)]
-    first = next(Axes(setting).reordered(outcome))
-    back = [decision_of(setting, other) for other in Axes(setting).reordered(first)]
-    assert [(decision.queueing, decision.elastic) for decision in back] == [(None, None), (None, True)]
-
-
 def test_what_a_plan_says_of_orders_and_caches_is_what_is_simulated() -> None:
     changes = {"options.modes": ["colocated"], "options.tp": [1], "cluster.pools.0.gpus": 2}
     setting = prepare(small({**changes, "options.queueing": ["feedback"], "options.elastic": [False, True]}))
@@ -158,6 +147,23 @@ def test_what_a_plan_says_of_orders_and_caches_is_what_is_simulated() -> None:
     ]
     assert [fleet.queueing for fleet in fleets] == ["feedback", "fcfs", "fcfs"]
     assert [fleet.elastic is not None for fleet in fleets] == [False, False, True]
+
+
+def test_every_order_that_a_problem_allows_is_searched_as_if_it_were_the_only_one() -> None:
+    changes = {"options.modes": ["colocated", "disaggregated"], "options.pp": [1, 2], "options.dp": [1]}
+    stock = prepare(small(changes))
+    assert list(orders_of(stock)) == [stock]
+    fcfs, feedback, elastic = orders_of(
+        prepare(small({**changes, "options.queueing": ["fcfs", "feedback"], "options.elastic": [False, True]}))
+    )
+    assert fcfs.options == stock.options
+    assert feedback.options == stock.options.model_copy(update={"queueing": ("feedback",)})
+    assert (elastic.options.modes, elastic.options.pp, elastic.options.elastic) == (("colocated",), (1,), (True,))
+    outcome = search(elastic, elastic.targets, Limits())
+    assert outcome.solution.counts
+    assert decision_of(elastic, outcome).elastic
+    pipelined = {**changes, "options.pp": [2], "options.elastic": [False, True]}
+    assert [own.options.elastic for own in orders_of(prepare(small(pipelined)))] == [(False,)]
 
 
 @pytest.mark.parametrize(
@@ -189,7 +195,7 @@ def test_simulation_prefers_a_feedback_queue_where_answers_vary_and_few_run() ->
             "cluster.pools.0.gpus": 1,
             "workloads.0.input_tokens": 400,
             "workloads.0.output_tokens": {"mean": 40, "cv": 2.0},
-            "workloads.0.slo": {"ttft": {"p90": "400ms"}},
+            "workloads.0.slo": {"ttft": {"p90": "60ms"}},
         }
     )  # fmt: skip
     plan = solve(problem, Limits())

@@ -22,7 +22,8 @@ from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.plan.memory import MEMORY, beside_memory
 from planner.kinds.serve.steady.limits import explain_infeasible
 from planner.kinds.serve.steady.search import ServeSetting, prepare, search
-from planner.kinds.serve.verified.loop import Brief, solve_verified
+from planner.kinds.serve.verified.loop import Brief
+from planner.kinds.serve.verified.orders import solve_verified
 from planner.kinds.serve.verified.verifiable import ASKED, Unverified, estimated, unverifiable
 from planner.plan.schema import Envelope
 from planner.problem.cached_prefixes import CachedPrefixes

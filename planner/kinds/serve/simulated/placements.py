@@ -177,7 +177,8 @@ def _alone(
     candidates: Sequence[Candidate], rates: Mapping[int, float], gpus: int, workloads: tuple[int, ...]
 ) -> Iterator[Deployment]:
     for index, rate in rates.items():
-        count = gpus // candidates[index].devices
+        count, most = gpus // candidates[index].devices, candidates[index].most_instances
+        count = count if most is None else min(count, most)
         if candidates[index].function == "colocated" and count:
             yield Deployment(((index, count),), count * rate, workloads)
 

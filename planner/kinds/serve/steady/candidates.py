@@ -33,6 +33,7 @@ from planner.kinds.serve.steady.units import FUNCTION as ATTENTION
 from planner.kinds.serve.steady.units import FfnPart, Sides, UnitPoints, price_units
 from planner.plan.instance_types import type_name, unit_name
 from planner.plan.schema import Queueing
+from planner.simulate.loop.elastic.fields import MOST_INSTANCES
 from planner.solvers.pareto import non_dominated
 from planner.solvers.stochastic.routed_queues import Routing
 
@@ -107,6 +108,11 @@ class Candidate:
         capacity = self.capacities[target.index]
         assert capacity is not None
         return capacity
+
+    @property
+    def most_instances(self) -> int | None:
+        """That a plan may have: engines that share a cache are simulated up to so many."""
+        return MOST_INSTANCES if self.elastic else None
 
     @property
     def label(self) -> str:

@@ -198,6 +198,7 @@ def _shape(candidate: Candidate, pools: tuple[Pool, ...], per: str | None) -> mi
         lost=lost,
         spread=spread,
         least=candidate.together,
+        max_instances=candidate.most_instances,
     )
 
 

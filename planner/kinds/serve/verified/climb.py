@@ -135,10 +135,9 @@ class Climb:
 
     def _placed(self, best: Kept) -> Kept:
         for placed in list(self._placements(best, self.relaxed)):
-            for outcome in (placed, *self.axes.reordered(placed)):
-                if self._spent():
-                    return best
-                best = self._try(outcome, best) or best
+            if self._spent():
+                return best
+            best = self._try(placed, best) or best
         return best
 
     def _varied(self, best: Kept) -> Kept:

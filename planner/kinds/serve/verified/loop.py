@@ -27,7 +27,7 @@ from planner.kinds.serve.verified.climb import WORTHWHILE, Climb
 from planner.kinds.serve.verified.confirm import Confirmed, confirm
 from planner.kinds.serve.verified.kept import Kept
 from planner.kinds.serve.verified.learnt import Learnt
-from planner.kinds.serve.verified.plan import Verified, answered_per_s, limits_of, verified_plan
+from planner.kinds.serve.verified.plan import Evidence, Verified, answered_per_s, limits_of
 from planner.kinds.serve.verified.shared_streams import SharedStreams
 from planner.kinds.serve.verified.traced import trace_rows
 from planner.kinds.serve.verified.trials import Trials, Variants
@@ -56,18 +56,19 @@ LEAST_REQUESTS = 10_000  # of the streams that proposals share
 BETTER = 1.003  # times the best plan that was kept: what a proposal must promise
 
 
-def solve_verified(
+def best_verified(
     setting: ServeSetting,
     outcome: Outcome,
     limits: Limits,
     started_s: float,
-    bounds: ProblemBounds | None = None,
+    bounds: ProblemBounds,
     brief: "Brief | None" = None,
-) -> Envelope:
-    """The best plan that keeps its limits in simulation; raises Infeasible where none of the proposals does.
+) -> tuple[Verified, Evidence]:
+    """The best mix that keeps its limits in simulation, and what was simulated for it; raises Infeasible where none of
+    the proposals does.
 
     Steady state proposes under limits as stated, and relaxed: some of its mixes are worse in theory than in simulation.
-    `bounds` are those of the problem, where they are known; `brief` of a search beside others.
+    `brief` is of a search beside others.
     Raises Unverified where simulation is too much work, or the time limit, counted from `started_s`, ends it.
     """
     if not is_compiled():
@@ -88,7 +89,6 @@ def solve_verified(
             best = min((each.cost for each, _ in kept), default=None if brief is None else brief.below)
             kept += [(each, searches[-1]) for each in searches[-1].proposals(best)]
     refused: list[Kept] = []
-    bounds = bounds or ProblemBounds(setting)
     while kept:
         proposed_kept, proposing = kept.pop(min(range(len(kept)), key=lambda index: kept[index][0].cost))
         limits.tell("varying the best plan")
@@ -96,8 +96,7 @@ def solve_verified(
         best_kept = climb.best(proposed_kept)
         verified = proposing.verify(best_kept)
         if verified is not None:
-            evidence = proposing.evidence(searches) | {"cheaper_mixes_not_simulated": climb.not_simulated}
-            return verified_plan(setting, verified, evidence, bounds.whole)
+            return verified, proposing.evidence(searches) | {"cheaper_mixes_not_simulated": climb.not_simulated}
         refused.append(best_kept)
         if best_kept is not proposed_kept and len(refused) <= MOST_REFUTED:
             kept.append((proposed_kept, proposing))
@@ -317,7 +316,7 @@ class Search:
             for target, rate in rows
         )
 
-    def evidence(self, searches: Sequence["Search"]) -> dict[str, float | int | None]:
+    def evidence(self, searches: Sequence["Search"]) -> Evidence:
         """What was simulated, and what steady state still hopes for of mixes that were not."""
         hoped, shared = self._next(carried=False), self.trials.shared
         return {

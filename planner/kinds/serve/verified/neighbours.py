@@ -17,7 +17,6 @@ from planner.kinds.serve.steady.candidates import Candidate
 from planner.kinds.serve.steady.formulate import formulate, gpus_at_hand
 from planner.kinds.serve.steady.points import Points
 from planner.kinds.serve.steady.search import Outcome, ServeSetting
-from planner.simulate.loop.elastic.fields import MOST_INSTANCES
 from planner.solvers.mix import MixObjective
 from planner.solvers.stochastic.routed_queues import Routing
 
@@ -35,7 +34,7 @@ class Axes:
     setting: ServeSetting
 
     def directions(self, outcome: Outcome) -> Iterator[Direction]:
-        """Along batches, then chunks, of every type, then numbers of instances, router policies and engines' orders."""
+        """Along batches, then chunks, of every type, then numbers of instances and router policies."""
         rows = [row for row, count in enumerate(outcome.solution.counts) if count]
         if any(outcome.formulated.candidates[row].ffn is not None for row in rows):
             return
@@ -46,7 +45,6 @@ class Axes:
         yield from self._splits(outcome, rows)
         if any(item.count > 1 for item in outcome.roles):
             yield (self._rerouted(outcome, rows),)
-        yield from ((each,) for each in self.reordered(outcome))
 
     def fewer(self, outcome: Outcome) -> Iterator[Outcome]:
         """Plans with one instance less of a type, of which they have several."""
@@ -54,20 +52,6 @@ class Axes:
             candidate = outcome.formulated.candidates[row]
             if count > 1 and candidate.ffn is None:
                 yield self._with_counts(outcome, {row: count - 1})
-
-    def reordered(self, outcome: Outcome) -> Iterator[Outcome]:
-        """The plan with other orders of requests, and with engines that share a cache or do not."""
-        rows = [row for row, count in enumerate(outcome.solution.counts) if count]
-        options, first = self.setting.options, outcome.formulated.candidates[rows[0]]
-        orders = [(queueing, False) for queueing in options.queueing if False in options.elastic]
-        if True in options.elastic and self._may_share(outcome):
-            orders += [("fcfs", True)] if "fcfs" in options.queueing else []
-        for queueing, elastic in orders:
-            if (queueing, elastic) != (first.queueing, first.elastic):
-                candidates = list(outcome.formulated.candidates)
-                for row in rows:
-                    candidates[row] = replace(candidates[row], queueing=queueing, elastic=elastic)
-                yield self._of(outcome, candidates, outcome.solution.counts)
 
     def at(self, candidate: Candidate, batch: int, chunk: int) -> Candidate | None:
         """The type with another batch and chunk; None where no point that fits in memory has them."""
@@ -156,14 +140,6 @@ class Axes:
             power = candidates[row].routing is Routing.POWER_OF_TWO
             candidates[row] = replace(candidates[row], routing=Routing.ROUND_ROBIN if power else Routing.POWER_OF_TWO)
         return self._of(outcome, candidates, outcome.solution.counts)
-
-    def _may_share(self, outcome: Outcome) -> bool:
-        """Whether engines can keep one cache: of one type, that do both, whole, without drafts or cached prompts."""
-        (item, *others), targets = outcome.roles, self.setting.targets
-        candidate = item.candidate
-        whole = candidate.shape.pp == candidate.shape.dp == 1 and candidate.function == "colocated"
-        plain = candidate.draft_tokens == 0 and not any(target.prefix_hits or target.encoding for target in targets)
-        return not others and whole and plain and 1 < item.count <= MOST_INSTANCES
 
     def _with_type(self, outcome: Outcome, row: int, candidate: Candidate) -> Outcome:
         candidates = list(outcome.formulated.candidates)

@@ -1,7 +1,8 @@
 """Turns a verified mix into a plan: what simulation says of every limit, and what is proven of the rest: nothing."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from pydantic import JsonValue
@@ -31,6 +32,10 @@ PROPOSED = (
     "plans are proposed by steady state, with what simulation found of the instance types that it simulated, and "
     "varied on one axis at a time; a better plan that no such step leads to is not looked for"
 )
+
+
+Evidence: TypeAlias = dict[str, float | int | None]
+"""What was simulated for a plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +73,7 @@ def limits_of(slo: SloSpec) -> Iterator[tuple[str, str]]:
 def verified_plan(
     setting: ServeSetting,
     verified: Verified,
-    evidence: Mapping[str, float | int | None],
+    evidence: Evidence,
     bound: Bound,
 ) -> Envelope:
     """The plan with simulated predictions; its certificate has the bound of its problem."""
@@ -101,7 +106,7 @@ def verified_plan(
     return with_bound(setting, plan, bound)
 
 
-def _told(verified: Verified, evidence: Mapping[str, float | int | None]) -> dict[str, JsonValue]:
+def _told(verified: Verified, evidence: Evidence) -> dict[str, JsonValue]:
     """How the load was verified, and how far above it what steady state hopes for of mixes not simulated is."""
     confirmed, value, hoped_for = verified.confirmed, verified.outcome.objective, evidence["hoped_for_unsimulated"]
     assert value is not None
