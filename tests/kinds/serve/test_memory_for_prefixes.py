@@ -18,11 +18,13 @@ from planner.documents.read import given_document
 from planner.errors import PlannerError
 from planner.kinds.registry import find_kind
 from planner.kinds.serve.bounds.bound import ProblemBounds
+from planner.kinds.serve.cached import solve as cached_solve
 from planner.kinds.serve.cached.choices import prefix_choices_of
-from planner.kinds.serve.cached.solve import MemorySearch, with_memory
+from planner.kinds.serve.cached.solve import MemorySearch, VerifiedMemory, with_memory
 from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.restate import prove
 from planner.kinds.serve.steady.search import prepare, search
+from planner.kinds.serve.verified.budget import OutOfTime
 from planner.load.problems import resolve_document
 from planner.plan.schema import Envelope
 from planner.problem.recorded import AtHand, recorded_problem
@@ -115,6 +117,29 @@ def test_a_plan_with_memory_costs_less_than_the_best_without_and_says_until_whic
     saved = float(str(without["objective"])) - value + decision.cache.usd_per_hour
     assert decision.cache.none_above == pytest.approx(saved / decision.cache.usd_per_hour)
     assert "from" in decision.reasons()[0]
+
+
+def test_a_search_of_memory_that_the_time_limit_ends_is_not_called_finished(
+    folder: Path, plan: Envelope, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known, told = resolved(folder), iter([plan])
+
+    def verified(_: object, __: object, limits: Limits, *___: object) -> Envelope:
+        for known_plan in told:
+            return known_plan
+        raise OutOfTime(f"the time limit of {limits.time_limit_s} s came first")
+
+    monkeypatch.setattr(cached_solve, "solve_verified", verified)
+    search_of = MemorySearch(prepare(known), prefix_choices_of(known), Limits(time_limit_s=60.0))
+    memory = VerifiedMemory(search_of, ProblemBounds(search_of.free))
+    cut, _ = memory.plan(search_of.cheapest())
+    assert cut is not None
+    assert plan.certificate.stop_reason == "finished"
+    assert (cut.certificate.status, cut.certificate.stop_reason) == ("feasible", "time_limit")
+    assert (cut.certificate.bound, cut.certificate.gap) == (plan.certificate.bound, plan.certificate.gap)
+    assert list(memory.costs.values())[1:] == [None] * (len(memory.costs) - 1)
+    nothing, why = memory.plan(search_of.cheapest())
+    assert (nothing, why) == (None, "the time limit of 60.0 s came first")
 
 
 def test_such_a_plan_is_confirmed_and_checks_and_keeps_its_limits_in_simulation(folder: Path, plan: Envelope) -> None:

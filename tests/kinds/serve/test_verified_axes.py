@@ -27,8 +27,10 @@ from planner.plan.restated import unproven
 from planner.plan.schema import Envelope
 from planner.problem.recorded import AtHand
 from planner.progress import Limits
+from planner.simulate.judge.limits import Verdict
 from planner.simulate.plans.fleet import fleet_of_plan
 from planner.simulate.plans.setting import Policies
+from planner.simulate.plans.simulation import judge_plan
 from planner.simulate.requests.stream import Requests
 
 
@@ -186,6 +188,11 @@ def test_a_problem_that_cannot_be_verified_has_no_plan_with_other_orders() -> No
 
 
 def test_simulation_prefers_a_feedback_queue_where_answers_vary_and_few_run() -> None:
+    """In order of arrival short answers wait for places that long ones have, at loads well below what an engine serves.
+
+    A feedback queue begins them at once, up to nearly that load; it serves less at most, as it computes preempted
+    caches again, so that it loses where the limit lets requests wait for as long as they do near that load.
+    """
     problem = small(
         {
             "options": {
@@ -201,6 +208,16 @@ def test_simulation_prefers_a_feedback_queue_where_answers_vary_and_few_run() ->
     plan = solve(problem, Limits())
     decision = ServeDecision.model_validate(plan.decision)
     assert decision.queueing == "feedback"
+    fcfs, feedback = plan.model_dump(mode="json")["certificate"]["proof"]["orders"]
+    assert (fcfs["queueing"], feedback["queueing"]) == ("fcfs", "feedback")
+    assert feedback["objective"] == plan.certificate.objective.value
+    assert feedback["objective"] > 1.1 * fcfs["objective"]
+    judged = {
+        queueing: judge_plan(plan, decision, Policies(queueing=queueing), seed=77_000).judgement
+        for queueing in ("fcfs", "feedback")
+    }
+    assert judged["fcfs"].verdict is Verdict.BROKEN
+    assert judged["feedback"].verdict is not Verdict.BROKEN
     assert plan.certificate.bound is None
     assert any("feedback queue" in reason for reason in decision.reasons())
     with pytest.raises(PlannerError, match="has no feedback queue"):

@@ -22,8 +22,9 @@ from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.plan.memory import MEMORY, beside_memory
 from planner.kinds.serve.steady.limits import explain_infeasible
 from planner.kinds.serve.steady.search import ServeSetting, prepare, search
+from planner.kinds.serve.verified.budget import OutOfTime
 from planner.kinds.serve.verified.loop import Brief
-from planner.kinds.serve.verified.orders import solve_verified
+from planner.kinds.serve.verified.orders import TIME_LIMIT, solve_verified
 from planner.kinds.serve.verified.verifiable import ASKED, Unverified, estimated, unverifiable
 from planner.plan.schema import Envelope
 from planner.problem.cached_prefixes import CachedPrefixes
@@ -162,6 +163,7 @@ class VerifiedMemory:
     bounds: ProblemBounds  # of the problem beside memory that costs nothing
     started_s: float = field(default_factory=time.monotonic)
     why: str = NO_PLAN  # there is no plan
+    cut: bool = False  # whether the time limit ended a search
     grids: SharedGrids = field(
         default_factory=SharedGrids
     )  # whatever memory engines have beside, their steps are alike
@@ -177,6 +179,7 @@ class VerifiedMemory:
             self.costs[units] = None if plan is None else _cost(plan)
             if plan is not None:
                 plans[units] = plan
+                self.cut = self.cut or plan.certificate.stop_reason == TIME_LIMIT
         if not plans:
             return None, self.why
         best = min(plans, key=lambda units: _cost(plans[units]))
@@ -222,7 +225,10 @@ class VerifiedMemory:
             return solve_verified(beside, outcome, limits, self.started_s, self.bounds, Brief(self.grids, below))
         except Unverified as ended:
             self.why = str(ended)
-        except (Infeasible, Stopped):
+            self.cut = self.cut or isinstance(ended, OutOfTime)
+        except Stopped:
+            self.cut = True
+        except Infeasible:
             pass
         return None
 
@@ -232,8 +238,11 @@ class VerifiedMemory:
             {"units": list(units), "usd_per_hour": cost} for units, cost in self.costs.items()
         ]
         memory: dict[str, JsonValue] = {**self.formulas.proof(answer), "simulated": simulated}
-        proof = {**plan.certificate.proof, MEMORY: memory}
-        return plan.model_copy(update={"certificate": plan.certificate.model_copy(update={"proof": proof})})
+        certificate = plan.certificate
+        update: dict[str, JsonValue] = {"proof": {**certificate.proof, MEMORY: memory}}
+        if self.cut and certificate.status != "optimal":
+            update["stop_reason"] = TIME_LIMIT
+        return plan.model_copy(update={"certificate": certificate.model_copy(update=update)})
 
     def _worth(self, plan: Envelope, alone: float | None) -> Envelope:
         """The plan with the price of memory from which on the one without costs less."""

@@ -1,7 +1,7 @@
 """The time that a solve may take, shared by proposals and the plan that is verified."""
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from planner.kinds.serve.verified.verifiable import Unverified
 from planner.progress import Limits
@@ -16,22 +16,30 @@ class OutOfTime(Unverified):
 
 @dataclass(slots=True)
 class Budget:
-    """The limits of a solve, with the time at which it began, and the share that may be spent as things stand."""
+    """The time of one search, an equal part of what the limits of a solve leave for it and those still to come."""
 
-    limits: Limits
-    started_s: float
-    share: float = OF_TIME_LIMIT
+    limits: Limits  # of the solve
+    started_s: float  # of the solve
+    parts: int = 1  # searches that share what is left, this one included
+    share: float = OF_TIME_LIMIT  # of the time of this search that may be spent as things stand
+    cut: bool = False  # whether something was not done to its end
+    _begun_s: float = field(init=False)
+    _most_s: float | None = field(init=False)  # from then on; None without a time limit
+
+    def __post_init__(self) -> None:
+        self._begun_s, limit_s = time.monotonic(), self.limits.time_limit_s
+        left_s = None if limit_s is None else limit_s - (self._begun_s - self.started_s)
+        self._most_s = None if left_s is None else max(left_s, 0.0) / self.parts
 
     @property
     def _left_s(self) -> float | None:
         """None without a time limit."""
-        most_s = self.limits.time_limit_s
-        return None if most_s is None else self.share * most_s - (time.monotonic() - self.started_s)
+        return None if self._most_s is None else self.share * self._most_s - (time.monotonic() - self._begun_s)
 
     @property
     def spent(self) -> bool:
         """Whether what is now done has had its share of the time limit."""
-        return self._left_s is not None and self._left_s < 0.0
+        return self._left_s is not None and self._left_s <= 0.0
 
     @property
     def left(self) -> Limits:
@@ -39,10 +47,11 @@ class Budget:
         return self.limits if self._left_s is None else replace(self.limits, time_limit_s=max(self._left_s, LEAST_S))
 
     def allow(self, share: float) -> None:
-        """From here on, so much of the time limit may be spent."""
-        self.share = share
+        """What was done so far is over; from here on, so much of the time may be spent."""
+        self.cut, self.share = self.cut or self.spent, share
 
     def require_time(self) -> None:
         """Raises OutOfTime where nothing more may be done."""
         if self.spent:
+            self.cut = True
             raise OutOfTime(f"the time limit of {self.limits.time_limit_s:g} s came before a plan kept its limits")

@@ -35,7 +35,6 @@ from planner.kinds.serve.verified.verifiable import Unverified
 from planner.plan.restated import unproven
 from planner.plan.schema import Envelope
 from planner.problem.schema import SloSpec
-from planner.progress import Limits
 from planner.simulate.fleet.shared_grids import SharedGrids
 from planner.simulate.judge.intervals import fewest
 from planner.simulate.run.engine import is_compiled
@@ -59,8 +58,7 @@ BETTER = 1.003  # times the best plan that was kept: what a proposal must promis
 def best_verified(
     setting: ServeSetting,
     outcome: Outcome,
-    limits: Limits,
-    started_s: float,
+    budget: Budget,
     bounds: ProblemBounds,
     brief: "Brief | None" = None,
 ) -> tuple[Verified, Evidence]:
@@ -69,11 +67,11 @@ def best_verified(
 
     Steady state proposes under limits as stated, and relaxed: some of its mixes are worse in theory than in simulation.
     `brief` is of a search beside others.
-    Raises Unverified where simulation is too much work, or the time limit, counted from `started_s`, ends it.
+    Raises Unverified where simulation is too much work, or its time ends it.
     """
+    limits = budget.limits
     if not is_compiled():
         limits.tell("compiling the simulator, once for this machine")
-    budget = Budget(limits, started_s)
     searches: list[Search] = []
     kept: list[tuple[Kept, Search]] = []
     for factor in RELAXED:

@@ -6,20 +6,51 @@ tell little of orders that favour some requests: others may wait for longer than
 unlike orders are compared by what fresh streams confirm.
 """
 
-import time
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from pydantic import JsonValue
 
 from planner.errors import Infeasible
 from planner.kinds.serve.bounds.bound import ProblemBounds
 from planner.kinds.serve.options import ServeOptions
 from planner.kinds.serve.steady.engine_rules import ways_of_models
 from planner.kinds.serve.steady.search import Outcome, ServeSetting, search, shape_spaces
+from planner.kinds.serve.verified.budget import Budget
 from planner.kinds.serve.verified.loop import Brief, best_verified
 from planner.kinds.serve.verified.plan import Evidence, Verified, verified_plan
-from planner.kinds.serve.verified.verifiable import Unverified
+from planner.kinds.serve.verified.verifiable import STOPPED, Unverified
 from planner.plan.schema import Envelope
 from planner.progress import Limits
+
+ORDERS = "orders"  # of a proof: what each of several is worth
+TIME_LIMIT = "time_limit"  # stop reason
+
+
+@dataclass(frozen=True, slots=True)
+class SearchedOrder:
+    """The best plan of an order that was verified, or why there is none."""
+
+    options: ServeOptions
+    answer: tuple[Verified, Evidence] | Unverified | Infeasible
+    cut: bool  # whether the time limit ended its search
+
+    @property
+    def value(self) -> float | None:
+        return self.answer[0].outcome.objective if isinstance(self.answer, tuple) else None
+
+    @property
+    def told(self) -> JsonValue:
+        """As a certificate tells it."""
+        (queueing,), (elastic,) = self.options.queueing, self.options.elastic
+        return {
+            "queueing": queueing,
+            "elastic": elastic,
+            "objective": self.value,
+            **({} if isinstance(self.answer, tuple) else {"why": str(self.answer)}),
+            "stop_reason": TIME_LIMIT if self.cut else "finished",
+        }
 
 
 def solve_verified(
@@ -32,31 +63,58 @@ def solve_verified(
 ) -> Envelope:
     """The best plan that keeps its limits in simulation, of any order; `outcome` is what steady state makes of it.
 
-    `bounds` are those of the problem, where they are known; `brief` of a search beside others. Raises Infeasible where
-    none of the proposals keeps them, and Unverified where simulation is too much work, or the time limit, counted from
-    `started_s`, ends it: what the first order says of which no plan is verified.
+    `bounds` are those of the problem, where they are known; `brief` of a search beside others. Every order has an equal
+    part of the time that those before it leave. Where no plan of any is verified: raises Unverified if simulation was
+    too much work for one of them, or the time limit, counted from `started_s`, ended its search, and else Infeasible.
     """
     bounds = bounds or ProblemBounds(setting)
-    orders = list(orders_of(setting))
-    best: tuple[Verified, Evidence] | None = None
-    ended: Unverified | Infeasible | None = None
+    orders, searched = list(orders_of(setting)), list[SearchedOrder]()
     for number, own in enumerate(orders):
-        share, begun_s = _share_of(limits, started_s, number, len(orders))
-        proposed = outcome if own is setting else search(own, own.targets, share)
-        if number and not proposed.has_mix:
-            continue
+        told = replace(limits, explain=limits.explain and number == 0)
+        budget = Budget(told, started_s, len(orders) - number)
+        answer: tuple[Verified, Evidence] | Unverified | Infeasible
         try:
-            answer = best_verified(own, proposed, share, begun_s, bounds, brief)
+            answer = _best_of(own, outcome if own is setting else None, budget, bounds, brief)
         except (Unverified, Infeasible) as error:
-            ended = ended or error
-            continue
-        if best is None or _is_better(answer[0], best[0]):
-            best = answer
-    if best is None:
-        assert ended is not None
-        raise ended
-    verified, evidence = best
-    return verified_plan(setting, verified, evidence, bounds.whole)
+            answer = error
+        searched.append(SearchedOrder(own.options, answer, budget.cut))
+    answers = [each.answer for each in searched if isinstance(each.answer, tuple)]
+    if not answers:
+        raise _none_verified(setting, searched)
+    verified, evidence = reduce(_better, answers)
+    return _with_orders(verified_plan(setting, verified, evidence, bounds.whole), searched)
+
+
+def _best_of(
+    own: ServeSetting, outcome: Outcome | None, budget: Budget, bounds: ProblemBounds, brief: Brief | None
+) -> tuple[Verified, Evidence]:
+    """The best verified mix of one order, whose steady state may be known."""
+    budget.require_time()
+    proposed = search(own, own.targets, budget.left) if outcome is None else outcome
+    if not (proposed.has_mix or proposed.proven):
+        budget.cut = True
+        raise Unverified(STOPPED)
+    return best_verified(own, proposed, budget, bounds, brief)
+
+
+def _none_verified(setting: ServeSetting, searched: Sequence[SearchedOrder]) -> Unverified | Infeasible:
+    """What is said where no order has a plan; formulas prove nothing of orders that they do not price."""
+    errors = [each.answer for each in searched if not isinstance(each.answer, tuple)]
+    for error in errors:
+        if isinstance(error, Unverified):
+            return error
+    (first, *_) = (error for error in errors if isinstance(error, Infeasible))
+    return Infeasible(first.conflict, proved=first.proved and not setting.options.reordered)
+
+
+def _with_orders(plan: Envelope, searched: Sequence[SearchedOrder]) -> Envelope:
+    """The plan with what each of several orders is worth, and whether the time limit ended a search."""
+    certificate, update = plan.certificate, dict[str, JsonValue]()
+    if len(searched) > 1:
+        update["proof"] = {**certificate.proof, ORDERS: [each.told for each in searched]}
+    if certificate.status != "optimal" and any(each.cut for each in searched):
+        update["stop_reason"] = TIME_LIMIT
+    return plan.model_copy(update={"certificate": certificate.model_copy(update=update)})
 
 
 def orders_of(setting: ServeSetting) -> Iterator[ServeSetting]:
@@ -93,17 +151,10 @@ def _may_share(setting: ServeSetting) -> bool:
     return whole and plain and "colocated" in options.modes and 0 in options.searched_drafts
 
 
-def _share_of(limits: Limits, started_s: float, number: int, count: int) -> tuple[Limits, float]:
-    """The limits of one of so many orders, an equal part of the time that is left, and when that begins."""
-    begun_s = time.monotonic() if number else started_s
-    if limits.time_limit_s is None:
-        return limits, begun_s
-    left_s = limits.time_limit_s - (begun_s - started_s)
-    return replace(limits, time_limit_s=max(left_s, 0.0) / (count - number)), begun_s
-
-
-def _is_better(verified: Verified, other: Verified) -> bool:
-    value, best = verified.outcome.objective, other.outcome.objective
-    assert value is not None
-    assert best is not None
-    return value > best if verified.outcome.formulated.sense == "maximize" else value < best
+def _better(best: tuple[Verified, Evidence], other: tuple[Verified, Evidence]) -> tuple[Verified, Evidence]:
+    """The one of more goodput or less cost; of equals the first."""
+    first, second = best[0].outcome, other[0].outcome
+    assert first.objective is not None
+    assert second.objective is not None
+    gain = second.objective - first.objective
+    return other if (gain if first.formulated.sense == "maximize" else -gain) > 0.0 else best
