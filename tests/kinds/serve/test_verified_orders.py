@@ -2,6 +2,7 @@
 
 import json
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from serve_problems import small
@@ -97,6 +98,21 @@ def test_a_plan_beside_an_order_cut_short_claims_no_finished_search(monkeypatch:
         each for each in check_plan(plan, ServeDecision.model_validate(plan.decision), hand=AtHand()) if not each.ok
     ] == []
     assert REFUSED not in {line.verdict for line in judge(json.loads(plan.model_dump_json(by_alias=True)))}
+
+
+@pytest.mark.parametrize(
+    ("maximising", "first", "second", "second_is_taken"),
+    [(True, 10.0, 10.05, False), (True, 10.0, 10.2, True), (False, 3.0, 2.0, True), (False, 2.0, 2.0, False)],
+)
+def test_another_order_is_taken_where_it_is_worthwhile(
+    maximising: bool, first: float, second: float, second_is_taken: bool
+) -> None:
+    formulated = SimpleNamespace(problem=SimpleNamespace(maximising=maximising))
+    answers: list[Any] = [
+        (SimpleNamespace(outcome=SimpleNamespace(formulated=formulated, objective=value)), {})
+        for value in (first, second)
+    ]
+    assert (orders.better_of(*answers) is answers[1]) == second_is_taken
 
 
 def test_limits_that_no_order_keeps_are_not_proven_to_be_kept_by_none(monkeypatch: pytest.MonkeyPatch) -> None:

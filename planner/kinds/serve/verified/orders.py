@@ -1,9 +1,10 @@
 """Each order of requests that a problem allows is searched as if it were the only one; the best verified plan wins.
 
 An order is whose turn it is (`options.queueing`), or one cache that all engines keep together (`options.elastic`). What
-a problem of one order is answered with is so no better than what a problem of more is. Loads that short streams keep
-tell little of orders that favour some requests: others may wait for longer than these streams last, so that plans of
-unlike orders are compared by what fresh streams confirm.
+a problem of one order is answered with is so no better than what a problem of more is, but for what is not worthwhile
+(`climb.WORTHWHILE`), for which the order that is named first is kept. Loads that short streams keep tell little of
+orders that favour some requests: others may wait for longer than these streams last, so that plans of unlike orders are
+compared by what fresh streams confirm.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,7 @@ from planner.kinds.serve.options import ServeOptions
 from planner.kinds.serve.steady.engine_rules import ways_of_models
 from planner.kinds.serve.steady.search import Outcome, ServeSetting, search, shape_spaces
 from planner.kinds.serve.verified.budget import Budget
+from planner.kinds.serve.verified.climb import WORTHWHILE
 from planner.kinds.serve.verified.loop import Brief, best_verified
 from planner.kinds.serve.verified.plan import Evidence, Verified, verified_plan
 from planner.kinds.serve.verified.verifiable import STOPPED, Unverified
@@ -81,7 +83,7 @@ def solve_verified(
     answers = [each.answer for each in searched if isinstance(each.answer, tuple)]
     if not answers:
         raise _none_verified(setting, searched)
-    verified, evidence = reduce(_better, answers)
+    verified, evidence = reduce(better_of, answers)
     return _with_orders(verified_plan(setting, verified, evidence, bounds.whole), searched)
 
 
@@ -151,10 +153,10 @@ def _may_share(setting: ServeSetting) -> bool:
     return whole and plain and "colocated" in options.modes and 0 in options.searched_drafts
 
 
-def _better(best: tuple[Verified, Evidence], other: tuple[Verified, Evidence]) -> tuple[Verified, Evidence]:
-    """The one of more goodput or less cost; of equals the first."""
-    first, second = best[0].outcome, other[0].outcome
-    assert first.objective is not None
-    assert second.objective is not None
-    gain = second.objective - first.objective
-    return other if (gain if first.formulated.sense == "maximize" else -gain) > 0.0 else best
+def better_of(best: tuple[Verified, Evidence], other: tuple[Verified, Evidence]) -> tuple[Verified, Evidence]:
+    """The one of less cost or worthwhile more goodput; else the one whose order is named first."""
+    maximising = best[0].outcome.formulated.problem.maximising
+    first, second = best[0].outcome.objective, other[0].outcome.objective
+    assert first is not None
+    assert second is not None
+    return other if (second > first * WORTHWHILE if maximising else second < first) else best
