@@ -65,7 +65,7 @@ def _verdict(summary: Mapping[str, Any]) -> list[str]:
     ]
     remarks = (
         (not summary["drained"], f"  did not drain: {summary['unfinished']} requests were left unanswered"),
-        (summary["saturated"], "  saturated: waits grow as long as requests come"),
+        (summary["saturated"], "  saturated: work piles up as long as requests come"),
         (summary["rejected"], f"  rejected: {summary['rejected']} requests are longer than an instance allows"),
         (summary["cut"], f"  cut: {summary['cut']} answers end at the context limit of their instance"),
         (summary["preemptions"], f"  preempted {summary['preemptions']} times"),

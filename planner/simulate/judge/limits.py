@@ -99,7 +99,7 @@ class Judgement:
     limits: tuple[JudgedLimit, ...]
     warm_ups: tuple[int | None, ...]  # requests of each stream, by workload; None where no stationary part was found
     judged_share: float  # of the requests of the workload of which the least are judged
-    saturated: bool  # waits grow in most of the streams
+    saturated: bool  # work piles up in most of the streams
     parts: tuple[tuple[slice, ...], ...]  # [workload][stream] of its requests that are judged
 
     def values(self, workload: int, time: str) -> list[Floats]:

@@ -251,7 +251,7 @@ def findings(simulation: PlanSimulation, predictions: Sequence[Prediction] = ())
     what = f"{left} of {total} requests were not answered" if left else "every request was answered"
     yield Finding("simulate.drains", not left, what, "", "lower the rate, or plan for it")
     yield from _beyond(simulation, predictions)
-    what = "waits grow as long as requests come" if judgement.saturated else "waits settle"
+    what = "work piles up as long as requests come" if judgement.saturated else "waits settle"
     yield Finding("simulate.saturation", not judgement.saturated, what, "", "lower the rate, or plan for it")
     if len(runs) > 1 and not judgement.saturated:
         settled = judgement.settled and judgement.told
