@@ -225,6 +225,17 @@ def test_check_prices_speculating_roles_again(drafted: tuple[Envelope, ServeDeci
     assert "serve.draft_rate" in {finding.rule for finding in broken_rules(other)}
 
 
+def test_a_batch_with_drafts_is_priced_again_beside_the_smaller_ones_that_tell_what_a_sequence_adds() -> None:
+    resolved = problem(
+        DRAFT, {"ttft": "300ms", "tpot": "8ms"}, ["colocated"], **{"options.tp": [2], "options.max_batch": [8, 16]}
+    )
+    plan = solve(resolved)
+    decision = ServeDecision.model_validate(plan.decision)
+    assert drafts_of(decision) == {"colocated": 1}
+    assert decision.roles[0].limits["max_batch"] == 16
+    assert broken_rules(plan) == []
+
+
 def test_shapes_with_pipeline_stages_run_without_drafts() -> None:
     setting = prepare(problem(STATED, SLOW, ["colocated"], **{"options.pp": [1, 2]}))
     pool_costs, shapes, tally = setting.costs_of_pool["llama", 0], setting.spaces["llama", 0].shapes, Tally()

@@ -1,7 +1,9 @@
 """Prices roles with drafts, steps in two batches or experts placed by load again, with the costs that the plan names.
 
-The search is run on the one instance type of each role: what it finds must have the memory that the role states, the
-rates that the proof counts on, and the tokens a step that the decision claims. A type that breaks limits is not found.
+The search is run on the one shape of each role, with all batches and chunks that the problem allows, since what a step
+takes longer for a sequence more is told by another batch of its shape (`steps.mixed`): the type that it finds must have
+the memory that the role states, the rates that the proof counts on, and the tokens a step that the decision claims. A
+type that breaks limits is not found.
 """
 
 import math
@@ -69,14 +71,13 @@ def _role(envelope: Envelope, role: Role, setting: ServeSetting) -> Iterator[Fin
 
 
 def _priced(role: Role, setting: ServeSetting) -> list[Candidate]:
-    """What the search finds of the one type of a role."""
+    """What the search finds of the one shape of a role."""
     shape, options, mode = role.parallelism, setting.options, _MODE.get(role.function)
     pools = [pool.name for pool in setting.resolved.pools]
     if mode is None or role.pool not in pools or (role.model, pools.index(role.pool)) not in setting.costs_of_pool:
         return []
     axes = {name: (getattr(shape, name),) for name in ("tp", "pp", "dp", "ep")}
-    limits = {name: (value,) for name in ("max_batch", "chunk_tokens") if (value := role.limits.get(name))}
-    alone = options.model_copy(update={"modes": (mode,), **axes, **limits})
+    alone = options.model_copy(update={"modes": (mode,), **axes})
     spaces = shape_spaces(setting.costs_of_pool, setting.release, alone)
     candidates = list_candidates(replace(setting, options=alone, spaces=spaces, priced={}), setting.targets, Tally())
     own = role.model, pools.index(role.pool)
