@@ -10,6 +10,7 @@ compared by what fresh streams confirm.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from typing import TypeAlias
 
 from pydantic import JsonValue
 
@@ -28,6 +29,7 @@ from planner.progress import Limits
 
 ORDERS = "orders"  # of a proof: what each of several is worth
 TIME_LIMIT = "time_limit"  # stop reason
+Best: TypeAlias = tuple[Verified, Evidence]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +37,12 @@ class SearchedOrder:
     """The best plan of an order that was verified, or why there is none."""
 
     options: ServeOptions
-    answer: tuple[Verified, Evidence] | Unverified | Infeasible
+    answer: Best | Unverified | Infeasible
     cut: bool  # whether the time limit ended its search
 
     @property
     def value(self) -> float | None:
+        """In the metric of the problem; None where no plan was verified."""
         return self.answer[0].outcome.objective if isinstance(self.answer, tuple) else None
 
     @property
@@ -72,9 +75,9 @@ def solve_verified(
     bounds = bounds or ProblemBounds(setting)
     orders, searched = list(orders_of(setting)), list[SearchedOrder]()
     for number, own in enumerate(orders):
-        told = replace(limits, explain=limits.explain and number == 0)
-        budget = Budget(told, started_s, len(orders) - number)
-        answer: tuple[Verified, Evidence] | Unverified | Infeasible
+        own_limits = replace(limits, explain=limits.explain and number == 0)  # the first one's conflict is named
+        budget = Budget(own_limits, started_s, len(orders) - number)
+        answer: Best | Unverified | Infeasible
         try:
             answer = _best_of(own, outcome if own is setting else None, budget, bounds, brief)
         except (Unverified, Infeasible) as error:
@@ -89,7 +92,7 @@ def solve_verified(
 
 def _best_of(
     own: ServeSetting, outcome: Outcome | None, budget: Budget, bounds: ProblemBounds, brief: Brief | None
-) -> tuple[Verified, Evidence]:
+) -> Best:
     """The best verified mix of one order, whose steady state may be known."""
     budget.require_time()
     proposed = search(own, own.targets, budget.left) if outcome is None else outcome
@@ -153,7 +156,7 @@ def _may_share(setting: ServeSetting) -> bool:
     return whole and plain and "colocated" in options.modes and 0 in options.searched_drafts
 
 
-def better_of(best: tuple[Verified, Evidence], other: tuple[Verified, Evidence]) -> tuple[Verified, Evidence]:
+def better_of(best: Best, other: Best) -> Best:
     """The one of less cost or worthwhile more goodput; else the one whose order is named first."""
     maximising = best[0].outcome.formulated.problem.maximising
     first, second = best[0].outcome.objective, other[0].outcome.objective
