@@ -132,7 +132,7 @@ def outcome(problem: dict[str, Any], counts: Counter[str], fields: Counter[str])
 
 def _priced_micro_tokens(plan: Envelope, tp: int, pp: int, cp: int, ep: int) -> int:
     """Of the micro-batch whose time and memory the costs of a training of these degrees are."""
-    resolved = resolved_again(plan.inputs, RlOptions, plan.digests.models, AtHand(), plan.digests.profiles)
+    resolved = resolved_again(plan.inputs, RlOptions, AtHand(), plan.digests.profiles)
     for trainer in formulate(read_setting(resolved)).trainers.values():
         config = trainer.config
         if config is not None and (config.tp, config.pp, config.cp, config.ep) == (tp, pp, cp, ep):

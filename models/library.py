@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
+from typing import Any
 
 from planner.documents.read import Document, load_document
 from planner.documents.user_catalog import MODELS, Stamp, catalog_stamps
@@ -21,6 +22,8 @@ __all__ = [
     "load_model",
     "load_user_model",
     "model_facts",
+    "model_of_config",
+    "read_checkpoint",
     "read_user_models",
     "with_precision",
 ]
@@ -71,12 +74,23 @@ def load_model(path: str | Path) -> Architecture:
 
     Raises PlannerError when it cannot be read or lacks a field.
     """
+    name, contents = read_checkpoint(path)
+    return _described(json.dumps(contents), name, str(path))
+
+
+def read_checkpoint(path: str | Path) -> tuple[str, dict[str, Any]]:
+    """What the model of a config.json is called, and what the file says; raises PlannerError as `load_model`."""
     from planner.models.config_json import config_of_checkpoint
 
     file = Path(path)
     if file.is_dir():
         file = file / "config.json"
-    return _described(json.dumps(config_of_checkpoint(file)), name_of_config(file), str(path))
+    return name_of_config(file), config_of_checkpoint(file)
+
+
+def model_of_config(name: str, contents: Mapping[str, Any]) -> Architecture:
+    """The model that a config.json with these contents describes; raises PlannerError for a field that it lacks."""
+    return _described(json.dumps(contents), name, name)
 
 
 @lru_cache(maxsize=64)

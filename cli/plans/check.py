@@ -92,7 +92,7 @@ def check(
 
     Level static prices the plan again from its problem and its own decision, by the code that makes plans, and holds
     every figure, name and digest against what comes out; SLOs are judged by what comes out. Files that the problem
-    named (recorded loads, traces, a config.json) are looked for beside the plan, here, and in --inputs; a calibration
+    named (recorded loads, traces) are looked for beside the plan, here, and in --inputs; a calibration
     file and kernel tables are named by --calibration and --profiles. Without them the figures that rest on them are
     `unverifiable`, which is not ok. Level proof also judges every claim of the certificate, as
     `python planner/verify.py plan.json` does, derives bounds and next best plans again, and tells what it rests on.

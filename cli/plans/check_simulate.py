@@ -41,7 +41,6 @@ def check_by_simulation(
     """What the simulation found, and its document; with `decisive` what is too close to call fails."""
     from planner.kinds.registry import find_kind
     from planner.load.problems import load_plan
-    from planner.problem.located import located
     from planner.problem.recorded import recorded_problem
     from planner.simulate.plans.failures import MOST_REQUESTS, failure_findings
     from planner.simulate.plans.setting import Policies
@@ -67,7 +66,6 @@ def check_by_simulation(
             briefly: Callable[..., PlanSimulation] = partial(simulated, most_requests=MOST_REQUESTS)
         else:
             simulated = briefly = partial(simulate_plan, load=Traffic(trace), **given)
-        envelope = located(envelope, hand)
         simulation = simulated(envelope, decision)
         write_spans(perfetto, lambda: request_spans(simulation.result, simulation.planned.role_of_instance))
         told = list(findings(simulation, envelope.predictions))

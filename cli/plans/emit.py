@@ -99,7 +99,6 @@ def emit(
     from planner.emit.registry import LayoutPlan
     from planner.emit.registry import emit as emit_files
     from planner.load.problems import load_plan
-    from planner.problem.located import located
 
     envelope, decision = load_plan(plan)
     layouts = [_layout(text, {role.name for role in decision.roles}) for text in experts or ()]
@@ -109,7 +108,7 @@ def emit(
         settings=read_settings(env) if env else None,
         arguments=tuple(argument) if argument else None,
     )
-    files = emit_files(located(envelope, inputs_at_hand(plan, inputs)), decision, target, layouts, options)
+    files = emit_files(envelope, decision, target, layouts, options)
     notes = _unverified([LayoutPlan(plan, None, envelope, decision), *layouts], inputs, profiles)
     if output not in (None, "-"):
         write_folder(files, str(output))

@@ -8,7 +8,6 @@ import typer
 
 from planner.cli.options import INPUT, SOLVER, Json, Output, PlanFile, Profiles, profile_paths
 from planner.cli.output import write_result
-from planner.cli.plans.at_hand import Inputs, inputs_at_hand
 from planner.cli.progress import progress
 from planner.errors import PlannerError
 
@@ -38,7 +37,6 @@ def explain(
     list_fields: Annotated[
         bool, typer.Option("--fields", help="List the fields of the plan.", rich_help_panel=INPUT)
     ] = False,
-    inputs: Inputs = None,
     profiles: Profiles = None,
     as_json: Json = False,
     output: Output = None,
@@ -59,10 +57,8 @@ def explain(
     from planner.cli.render.explanation import explanation_document, render_answer, render_explanation
     from planner.explain import field_names
     from planner.load.problems import load_plan
-    from planner.problem.located import located
 
     envelope, decision = load_plan(plan)
-    envelope = located(envelope, inputs_at_hand(plan, inputs))
     if list_fields:
         if field is not None or deep or other is not None:
             raise PlannerError("lists fields, and answers nothing of them", where="--fields", hint="give it alone")

@@ -7,7 +7,6 @@ import typer
 
 from planner.cli.options import INPUT, DrawSeed, Json, Output, fraction, seconds
 from planner.cli.output import write_result
-from planner.cli.plans.at_hand import Inputs, inputs_at_hand
 from planner.cli.render.columns import table
 from planner.cli.what_if.faults_report import effective_table, replanned_rows, simulate_tiers, simulated_table
 from planner.documents.units import BYTES_PER_S, parse_quantity
@@ -58,7 +57,6 @@ def effective(
     slow_speed: Speed = 0.9,
     spares: Spares = None,
     tokens: Annotated[float | None, typer.Option("--tokens", help="To train on; adds days.")] = None,
-    inputs: Inputs = None,
     as_json: Json = False,
     output: Output = None,
 ) -> int:
@@ -75,7 +73,7 @@ def effective(
     from planner.reliability.tiers import TIERS
 
     around = _surroundings(remote_write, remote_read, mtbf, nodes_per_rack, step_time, slow_nodes, slow_speed)
-    job = _job(plan, inputs, around)
+    job = _job(plan, around)
     outcomes = [at_scale(job, tier, spares=spares) for tier in TIERS]
     days = [{"days": outcome.days_to(tokens)} if tokens else {} for outcome in outcomes]
     tiers = [{**asdict(outcome), **more} for outcome, more in zip(outcomes, days, strict=True)]
@@ -95,7 +93,6 @@ def trace(
     mtbf: Gap = None,
     nodes_per_rack: Rack = 1,
     seed: DrawSeed = 0,
-    inputs: Inputs = None,
     as_json: Json = False,
     output: Output = None,
 ) -> int:
@@ -111,7 +108,7 @@ def trace(
     from planner.reliability.traces import generate, to_csv
 
     around = _surroundings("50GB/s", None, mtbf, nodes_per_rack, "1s", "0%", 0.9)
-    job = _job(plan, inputs, around)
+    job = _job(plan, around)
     drawn = generate(job.faults, job.fleet, job.state, days * 86400.0, seed=seed, shape=shape)
     write_result(
         {"schema": "planner.faults_trace/1", "faults": [asdict(fault) for fault in drawn]},
@@ -130,7 +127,6 @@ def simulate(
     step_time: Step = None,
     tier: Tier = None,
     spares: Spares = None,
-    inputs: Inputs = None,
     as_json: Json = False,
     output: Output = None,
 ) -> int:
@@ -145,7 +141,7 @@ def simulate(
     from planner.reliability.tiers import TIERS, require_tier
     from planner.reliability.traces import load
 
-    job = _job(plan, inputs, _surroundings(remote_write, remote_read, None, 1, step_time, "0%", 0.9))
+    job = _job(plan, _surroundings(remote_write, remote_read, None, 1, step_time, "0%", 0.9))
     drawn = load(faults)
     if not drawn:
         raise PlannerError("the trace holds no faults", where=faults, hint="draw one with `planner faults trace`")
@@ -160,7 +156,6 @@ def lose(
     plan: Plan,
     nodes: Annotated[str, typer.Option("--nodes", metavar="LIST", help="Lost ones, such as 3,8-11.")],
     spares: Annotated[int, typer.Option("--spares", min=0, help="Nodes that can take their place.")] = 0,
-    inputs: Inputs = None,
     as_json: Json = False,
     output: Output = None,
 ) -> int:
@@ -173,12 +168,11 @@ def lose(
       planner faults lose plan.json --nodes 16-31 --spares 2 --json
     """
     from planner.load.problems import load_plan
-    from planner.problem.located import located
     from planner.reliability.of_plan import running_of
     from planner.reliability.replan import replan
 
     envelope, decision = load_plan(plan)
-    running = running_of(located(envelope, inputs_at_hand(plan, inputs)), decision)
+    running = running_of(envelope, decision)
     rows = replanned_rows(replan(running, _numbers(nodes), spares))
     write_result(
         {"schema": "planner.faults_lose/1", **rows},
@@ -287,13 +281,12 @@ def _surroundings(
     )
 
 
-def _job(plan: str, inputs: list[str] | None, around: "Surroundings") -> "Job":
+def _job(plan: str, around: "Surroundings") -> "Job":
     from planner.load.problems import load_plan
-    from planner.problem.located import located
     from planner.reliability.of_plan import job_of_plan
 
     envelope, decision = load_plan(plan)
-    return job_of_plan(located(envelope, inputs_at_hand(plan, inputs)), decision, around)
+    return job_of_plan(envelope, decision, around)
 
 
 def _numbers(text: str) -> list[int]:

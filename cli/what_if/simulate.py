@@ -15,7 +15,6 @@ from planner.cli.options import (
     seconds,
 )
 from planner.cli.output import refuse_unwritable, say, write_result, write_spans
-from planner.cli.plans.at_hand import Inputs, inputs_at_hand
 from planner.cli.progress import announce_compilation
 from planner.cli.what_if.simulate_options import (
     CalibrationFile,
@@ -63,7 +62,6 @@ def simulate(
     prefix_caching: PrefixCaching = False,
     migrate: Migrate = None,
     operation: OperationFile = None,
-    inputs: Inputs = None,
     profiles: Profiles = None,
     calibration: CalibrationFile = None,
     requests: RequestsFile = None,
@@ -83,7 +81,6 @@ def simulate(
       planner simulate plan.json --trace conv.csv --prefix-caching --routing cache-aware --requests out.parquet
     """
     from planner.load.problems import load_plan
-    from planner.problem.located import located
     from planner.simulate.plans.setting import Policies
     from planner.simulate.plans.simulation import Traffic, simulate_plan
 
@@ -97,7 +94,7 @@ def simulate(
     envelope, decision = load_plan(plan)
     announce_compilation(elastic=policies.operation is not None and policies.operation.elastic is not None)
     simulation = simulate_plan(
-        located(envelope, inputs_at_hand(plan, inputs)), decision, load, policies, seed=seed,
+        envelope, decision, load, policies, seed=seed,
         limit_s=seconds(limit, "--limit") or float("inf"), profiles=profile_paths(profiles), calibration=calibration,
     )  # fmt: skip
     _write(simulation, requests, perfetto, as_json, output)

@@ -12,7 +12,7 @@ from planner.errors import Infeasible, PlannerError, Stopped
 from planner.explain.facts import Fact
 from planner.kinds.registry import find_kind
 from planner.plan.schema import Certificate, Decision, Envelope
-from planner.problem.recorded import INPUTS, recorded_problem, require_located, tables_at_hand
+from planner.problem.recorded import INPUTS, recorded_problem, tables_at_hand
 from planner.problem.resolve import Resolved, resolve
 from planner.progress import Limits
 
@@ -43,7 +43,6 @@ def why_not(
     problem = recorded_problem(envelope.inputs)
     if problem is None:
         raise PlannerError("the problem in the plan is not valid", where="inputs", hint="run `planner check` on it")
-    require_located(problem)
     wishes = read_wishes([text], problem, FLAG, roles_by_name(decision.roles))
     tables = tables_at_hand(envelope.digests.profiles, profiles)
     problem = problem.model_copy(update={"costs": problem.costs.model_copy(update={"profiles": tables})})

@@ -26,7 +26,6 @@ from planner.kinds.registry import Kind, find_kind
 from planner.plan.findings import FAILED, NOT_JUDGED, Finding, unverifiable
 from planner.plan.restated import Restated
 from planner.plan.schema import Decision, Envelope
-from planner.problem.located import located
 from planner.problem.reads import unread_fields
 from planner.problem.recorded import INPUTS, AtHand
 from planner.problem.schema import Problem
@@ -47,20 +46,20 @@ def check_plan(
     takes a search for some kinds.
     """
     hand = hand or AtHand((base,) if base is not None else ())
-    kind, located_envelope = find_kind(envelope.kind), located(envelope, hand)
+    kind = find_kind(envelope.kind)
     problem, findings = problem_findings(envelope, kind.options)
     if problem is not None:
         findings += _unread(kind, envelope, problem)
         pools = pools_of(problem)
         findings += reference_findings(decision, problem)
-        findings += [*hardware_findings(envelope, problem), *model_findings(located_envelope)]
+        findings += [*hardware_findings(envelope, problem), *model_findings(envelope)]
         placed = list(placement_findings(decision, pools))
         findings += [*memory_findings(decision, pools), *placed]
         if all(finding.ok for finding in placed) and all(block.pool in pools for block in decision.placement):
             findings += cap_findings(decision, problem)
     findings += [*side_file_findings(decision, base), *certificate_findings(envelope, kind.proofs, proof=proof)]
     findings += figure_findings(envelope, decision)
-    findings += kind.check(located_envelope, decision)
+    findings += kind.check(envelope, decision)
     restated, priced = _restated(kind, envelope, decision, hand, findings, proof)
     if problem is not None:
         findings += _promised(envelope, problem, restated)

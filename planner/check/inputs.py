@@ -11,7 +11,7 @@ from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.plan.findings import Finding
 from planner.plan.schema import Decision, Envelope
-from planner.problem.recorded import INPUTS, is_located, stands_somewhere
+from planner.problem.recorded import INPUTS, stands_somewhere
 from planner.problem.resolve import resolve_model, resolve_pool
 from planner.problem.schema import Problem
 from planner.schema.base import Spec, planner_error
@@ -86,29 +86,22 @@ def hardware_findings(envelope: Envelope, problem: Problem) -> Iterator[Finding]
 
 
 def model_findings(envelope: Envelope) -> Iterator[Finding]:
-    """Whether the catalog, or the config.json at hand, still says of every model what it said when the plan was made.
+    """Whether every model is still what it was when the plan, whose problem is valid, was made.
 
-    `envelope` is the plan as `planner.problem.located` gives it, with a valid problem: a config.json is located by its
-    digest.
+    By the catalog, or by what the plan carries of a config.json.
     """
     from planner.models.library import model_facts
 
     problem = Problem.model_validate(envelope.inputs)
     for key, spec in problem.models.items():
         place = f"digests.models.{key}"
-        if not is_located(spec):
-            yield _skipped("digest.models", f"not judged: the config.json of `{spec.config}` is not at hand", place)
-            continue
-        if spec.name is None:
-            yield Finding("digest.models", True, f"`{spec.config}` is what the plan was made from", place)
-            continue
         try:
             architecture = resolve_model(problem, key, INPUTS, Path())
         except PlannerError as error:
             yield _skipped("digest.models", f"not judged: {error.what}", place)
             continue
         right, stated = digest(model_facts(architecture)), envelope.digests.models.get(key)
-        yield _same("digest.models", right, stated, place, spec.name)
+        yield _same("digest.models", right, stated, place, str(spec.name or spec.config))
 
 
 def side_file_findings(decision: Decision, base: Path | None) -> Iterator[Finding]:

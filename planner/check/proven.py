@@ -33,9 +33,7 @@ def searched_again(kind: Kind, envelope: Envelope, hand: AtHand) -> Iterator[Fin
         return
     try:
         digests = envelope.digests
-        resolved = resolved_again(
-            envelope.inputs, kind.options, digests.models, hand, digests.profiles, stated.confidence
-        )
+        resolved = resolved_again(envelope.inputs, kind.options, hand, digests.profiles, stated.confidence)
         again = kind.solve(resolved, Limits())
     except (PlannerError, Infeasible, Stopped) as error:
         yield Finding("certificate.search", False, f"solved again, no plan was found: {error}", "certificate", _HINT)

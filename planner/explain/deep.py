@@ -13,7 +13,7 @@ from planner.errors import Infeasible, PlannerError, Stopped
 from planner.explain.facts import Fact
 from planner.kinds.registry import find_kind
 from planner.plan.schema import Decision, Envelope
-from planner.problem.recorded import INPUTS, recorded_problem, require_located, tables_at_hand
+from planner.problem.recorded import INPUTS, recorded_problem, tables_at_hand
 from planner.problem.resolve import resolve
 from planner.problem.schema import Problem
 from planner.progress import Limits
@@ -58,7 +58,6 @@ def deep_facts(
     problem = recorded_problem(envelope.inputs)
     if problem is None:
         raise PlannerError("the problem in the plan is not valid", where="inputs", hint="run `planner check` on it")
-    require_located(problem)
     tables = tables_at_hand(envelope.digests.profiles, profiles)
     problem = problem.model_copy(update={"costs": problem.costs.model_copy(update={"profiles": tables})})
     started_s = time.process_time()

@@ -99,10 +99,8 @@ class Plan:
     def explain(self, field: str | None = None, *, deep: bool = False) -> "Explanation":
         """What binds the plan, what more is worth, what would change it; of one field where one is named."""
         from planner.explain import explain_plan
-        from planner.problem.located import located
 
-        plan = located(self.envelope, self._at_hand())
-        return explain_plan(plan, self.decision, field, deep=deep, profiles=self.profiles, base=self.folder)
+        return explain_plan(self.envelope, self.decision, field, deep=deep, profiles=self.profiles, base=self.folder)
 
     def diff(self, after: "Plan") -> "PlanDiff":
         """What changes from this plan to another."""
@@ -120,9 +118,8 @@ class Plan:
         from planner.check.sound import require_sound
         from planner.documents.folders import write_folder
         from planner.emit.registry import emit
-        from planner.problem.located import located
 
-        files = emit(located(self.envelope, self._at_hand()), self.decision, target, options=options)
+        files = emit(self.envelope, self.decision, target, options=options)
         require_sound(self.envelope, self.decision, self.folder, self._at_hand())
         if directory is not None:
             write_folder(files, directory)
@@ -138,13 +135,11 @@ class Plan:
         seed: int = 0,
     ) -> "PlanSimulation":
         """A serving plan on the requests of a trace, or of its own workloads; every step of every engine."""
-        from planner.problem.located import located
         from planner.simulate.plans.setting import Policies
         from planner.simulate.plans.simulation import Traffic, simulate_plan
 
-        plan = located(self.envelope, self._at_hand())
         load = Traffic(None if trace is None else str(trace), first, rate_per_s, warm_up=warm_up)
-        return simulate_plan(plan, self.decision, load, Policies(), seed=seed, profiles=self.profiles)
+        return simulate_plan(self.envelope, self.decision, load, Policies(), seed=seed, profiles=self.profiles)
 
     def report(self, path: str | Path | None = None) -> str:
         """One self-contained page of HTML: decision, limits, map, time and proof; written where a path is given."""

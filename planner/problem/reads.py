@@ -19,7 +19,7 @@ FLAGS = {
 }
 """Limits of a solve and their flags; `seed` is that of the problem."""
 
-WHOLE = frozenset({"schema", "kind", "name", "models.*.name", "models.*.config", "options"})
+WHOLE = frozenset({"schema", "kind", "name", "models.*.name", "models.*.config", "models.*.contents", "options"})
 """Fields that all kinds read."""
 
 NODES = frozenset(

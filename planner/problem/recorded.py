@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import JsonValue, ValidationError
 
-from planner.documents.files import digest
 from planner.errors import PlannerError
 from planner.hardware.profiles.installed import unasked_profiles
 from planner.problem.resolve import Resolved, resolve, resolve_model
-from planner.problem.schema import ModelSpec, Problem, TraceLengths
+from planner.problem.schema import Problem, TraceLengths
 from planner.schema.base import Spec, Where
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ def recorded_options(problem: Problem | None, options: type[Options]) -> Options
 
 
 def recorded_model(problem: Problem, key: str | None) -> "Architecture | None":
-    """The model under `key`; None for one that the catalog does not know, or whose config.json is not located."""
+    """The model under `key`; None for one that the catalog does not know."""
     if key not in problem.models:
         return None
     try:
@@ -84,25 +83,8 @@ def recorded_model(problem: Problem, key: str | None) -> "Architecture | None":
 
 
 def required_model(problem: Problem, key: str) -> "Architecture":
-    """The model under `key`, of the catalog or of a config.json that `planner.problem.located` has named the place of.
-
-    Raises NotAtHand where nothing has, PlannerError for a model that the catalog does not know.
-    """
-    if not is_located(problem.models[key]):
-        raise _no_config(key)
+    """The model under `key`; raises PlannerError for one that the catalog does not know."""
     return resolve_model(problem, key, INPUTS, Path())
-
-
-def is_located(spec: ModelSpec) -> bool:
-    """Whether the model is known: by a name of the catalog, or by where its config.json lies."""
-    return spec.config is None or Path(spec.config).is_absolute()
-
-
-def require_located(problem: Problem) -> None:
-    """Raises NotAtHand for the first model whose config.json `planner.problem.located` has not named the place of."""
-    for key, spec in problem.models.items():
-        if not is_located(spec):
-            raise _no_config(key)
 
 
 def media_by_workload(problem: Problem) -> "tuple[Media | None, ...]":
@@ -125,14 +107,13 @@ def tables_at_hand(digests: Collection[str], given: Sequence[str] = ()) -> tuple
 def resolved_again(
     inputs: Mapping[str, JsonValue],
     options: type[Spec],
-    models: Mapping[str, str],
     hand: AtHand,
     tables: Collection[str] = (),
     confidence: float | None = None,
 ) -> Resolved:
     """The recorded problem with every name looked up and every file found.
 
-    `models` are the digests of its models, `tables` those of the kernel tables that it was priced with, `confidence`
+    `tables` are the digests of the kernel tables that it was priced with, `confidence`
     that which was chosen for its limits.
 
     Raises NotAtHand for files that are not, PlannerError for a problem that is none or names what nobody knows.
@@ -142,12 +123,9 @@ def resolved_again(
         raise PlannerError("is no valid problem", where="inputs", hint="restore what the plan was made for")
     named = {name: str(value) for name in options.paths if (value := problem.options.get(name))}
     paths = {name: str(hand.file(value, f"inputs.options.{name}")) for name, value in named.items()}
-    own = {key: str(config_at_hand(problem, key, models, hand)) for key, spec in problem.models.items() if spec.config}
-    configs = {key: problem.models[key].model_copy(update={"config": path}) for key, path in own.items()}
     located = problem.model_copy(
         update={
             "options": {**problem.options, **paths},
-            "models": {**problem.models, **configs},
             "workloads": tuple(_traced(problem, hand)),
             "costs": problem.costs.model_copy(update=_costs(problem, hand, tables)),
         }
@@ -176,28 +154,3 @@ def _costs(problem: Problem, hand: AtHand, tables: Collection[str]) -> dict[str,
         hint = "name the file: `--calibration FILE`"
         raise NotAtHand("the calibration file is not at hand", where=CALIBRATION, hint=hint)
     return {"profiles": profiles, "calibration": hand.calibration}
-
-
-def config_at_hand(problem: Problem, key: str, models: Mapping[str, str], hand: AtHand) -> Path:
-    """The configuration file of a model, by its digest, of `models`; raises NotAtHand."""
-    from planner.models.library import model_facts
-
-    for path in (path for folder in hand.folders for path in _configs_in(folder)):
-        spec = problem.models[key].model_copy(update={"config": str(path)})
-        try:
-            model = resolve_model(problem.model_copy(update={"models": {key: spec}}), key, INPUTS, Path())
-        except PlannerError:
-            continue
-        if digest(model_facts(model)) == models.get(key):
-            return path
-    raise _no_config(key)
-
-
-def _no_config(key: str) -> NotAtHand:
-    hint = "name the folder of its config.json: `--inputs FOLDER`"
-    return NotAtHand(f"the config.json of model `{key}` is not at hand", where=f"inputs.models.{key}", hint=hint)
-
-
-def _configs_in(folder: Path) -> Iterator[Path]:
-    """Configuration files of a folder and of those right below it."""
-    yield from (path for path in (folder / "config.json", *sorted(folder.glob("*/config.json"))) if path.is_file())

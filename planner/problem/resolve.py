@@ -16,6 +16,7 @@ from planner.problem.encoded import Media, media_of
 from planner.problem.lengths import LengthFacts
 from planner.problem.schema import (
     Lengths,
+    ModelSpec,
     MomentLengths,
     PoolSpec,
     Problem,
@@ -113,7 +114,7 @@ def resolve(problem: Problem, where: Where, *, base: Path = Path()) -> Resolved:
 
     Raises PlannerError for unknown names, unreadable files and pools without a usable node.
     """
-    problem = recorded(problem, where, base)
+    problem = _with_contents(recorded(problem, where, base), where, base)
     models = {key: resolve_model(problem, key, where, base) for key in problem.models}
     return Resolved(
         problem=problem,
@@ -155,9 +156,6 @@ def normalised(resolved: Resolved) -> dict[str, JsonValue]:
     for written, pool in zip(data.get("cluster", {}).get("pools", []), resolved.pools, strict=True):
         if pool.usd_per_gpu_hour is not None:
             written["usd_per_gpu_hour"] = pool.usd_per_gpu_hour
-    for key, model in resolved.problem.models.items():
-        if model.config is not None:
-            data["models"][key]["config"] = resolved.models[key].name
     costs = data["costs"]
     costs.pop("profiles", None)
     if costs["calibration"] not in ("default", "none"):
@@ -169,13 +167,32 @@ def normalised(resolved: Resolved) -> dict[str, JsonValue]:
     return data
 
 
+def _with_contents(problem: Problem, where: Where, base: Path) -> Problem:
+    """The problem with what every config.json says in place of where it lies."""
+
+    def told(key: str, spec: ModelSpec) -> ModelSpec:
+        with errors_at(where(("models", key, "config"))):
+            name, contents = _config_of(spec, base)
+        return spec.model_copy(update={"config": name, "contents": contents})
+
+    own = {key: told(key, spec) for key, spec in problem.models.items() if spec.config is not None}
+    return problem.model_copy(update={"models": {**problem.models, **own}}) if own else problem
+
+
+def _config_of(spec: ModelSpec, base: Path) -> tuple[str, dict[str, Any]]:
+    """The name of a model and what its config.json says, as stated or read from the file."""
+    from planner.models.library import read_checkpoint
+
+    return read_checkpoint(base / str(spec.config)) if spec.contents is None else (str(spec.config), spec.contents)
+
+
 def resolve_model(problem: Problem, key: str, where: Where, base: Path) -> Architecture:
     """The model under `key`, in the precision asked for; raises PlannerError when it is unknown or unreadable."""
-    from planner.models.library import find_model, load_model, with_precision
+    from planner.models.library import find_model, model_of_config, with_precision
 
     spec = problem.models[key]
     with errors_at(where(("models", key, "name" if spec.name is not None else "config"))):
-        architecture = find_model(spec.name) if spec.name is not None else load_model(base / str(spec.config))
+        architecture = find_model(spec.name) if spec.name is not None else model_of_config(*_config_of(spec, base))
         if spec.weights is None and spec.kv_cache is None:
             return architecture
         return with_precision(architecture, spec.weights, spec.kv_cache)

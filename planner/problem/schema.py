@@ -41,6 +41,9 @@ class ModelSpec(Spec):
 
     name: Name | None = Field(default=None, description="catalog or Hugging Face name")
     config: Name | None = Field(default=None, description="path to a config.json or a folder that holds one")
+    contents: dict[str, JsonValue] | None = Field(
+        default=None, description="what that file says, which is then not read; plans carry it"
+    )
     weights: Weights = Field(default=None, description="weight format; the checkpoint's own when absent")
     kv_cache: KvCache = Field(default=None, description="KV cache format; the checkpoint's own when absent")
 
@@ -48,6 +51,8 @@ class ModelSpec(Spec):
     def one_source(self) -> "ModelSpec":
         if (self.name is None) == (self.config is None):
             raise refuse("a model needs either `name` or `config`", "give one of the two")
+        if self.contents is not None and self.config is None:
+            raise refuse("`contents` are of a `config.json`", "name the model by `config`, or leave `contents` out")
         return self
 
 

@@ -47,7 +47,7 @@ def _considered(envelope: Envelope, decision: Decision, folder: Path) -> tuple[l
     kind, digests, confidence = find_kind(envelope.kind), envelope.digests, envelope.certificate.confidence
     try:
         hand = AtHand(folders=(folder,))
-        resolved = resolved_again(envelope.inputs, kind.options, digests.models, hand, digests.profiles, confidence)
+        resolved = resolved_again(envelope.inputs, kind.options, hand, digests.profiles, confidence)
         everything = kind.considered(resolved)
     except PlannerError as error:
         return list(_of_mix(envelope)), f"Those in the proof alone: {error.what}."

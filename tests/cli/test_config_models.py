@@ -1,4 +1,4 @@
-"""Plans of models that came from a config.json: every verb that reads the model again is told where it lies."""
+"""Plans of models that came from a config.json carry what it says: verbs that read the model again need no file."""
 
 import json
 from pathlib import Path
@@ -34,26 +34,34 @@ options: {global_batch: 4, sequence_tokens: 1024, reliability: {remote_write: 1G
 
 @pytest.fixture
 def plan(run: "Run", tmp_path: Path) -> str:
-    """The path of a plan whose model is not where verbs look unasked."""
+    """The path of a plan whose config.json is gone."""
     (tmp_path / "models" / "tiny").mkdir(parents=True)
     (tmp_path / "models" / "tiny" / "config.json").write_text(json.dumps(CONFIG))
     (tmp_path / "problem.yaml").write_text(PROBLEM)
     path = str(tmp_path / "plan.json")
     assert run("solve", str(tmp_path / "problem.yaml"), "-o", path).code == 0
+    (tmp_path / "models" / "tiny" / "config.json").unlink()
     return path
 
 
-def test_verbs_read_the_model_where_it_is_said_to_lie(run: "Run", plan: str) -> None:
-    inputs = ("--inputs", str(Path(plan).parent / "models"))
+def test_verbs_read_the_model_from_the_plan(run: "Run", plan: str) -> None:
     for verb in (("explain", plan, "--why-not", "tp=2"), ("explain", plan, "--deep"), ("faults", "effective", plan)):
-        refused = run(*verb)
-        assert (refused.code, "config.json of model `policy` is not at hand" in refused.err) == (2, True)
-        assert run(*verb, *inputs).code == 0
+        assert run(*verb).code == 0
+    checked = run("check", plan)
+    assert (checked.code, "train.layers" in checked.out, "digest.models" in checked.out) == (0, False, False)
 
 
-def test_what_hangs_on_the_model_alone_is_judged_where_it_lies(run: "Run", plan: str) -> None:
-    unlocated = run("check", plan)
-    assert unlocated.code == 1
-    assert "train.layers  stage_runs: not judged: neither the catalog" in unlocated.out
-    located = run("check", plan, "--inputs", str(Path(plan).parent / "models"))
-    assert (located.code, "train.layers" in located.out, "digest.models" in located.out) == (0, False, False)
+def test_what_a_plan_carries_of_a_model_is_what_it_was_made_from(run: "Run", plan: str) -> None:
+    document = json.loads(Path(plan).read_text())
+    assert document["inputs"]["models"]["policy"] == {"config": "tiny", "contents": CONFIG}
+    document["inputs"]["models"]["policy"]["contents"]["num_hidden_layers"] = 8
+    Path(plan).write_text(json.dumps(document))
+    checked = run("check", plan)
+    assert checked.code == 1
+    assert "FAIL  digest.models" in checked.out
+
+
+def test_contents_are_of_a_config(run: "Run", tmp_path: Path) -> None:
+    (tmp_path / "problem.yaml").write_text(PROBLEM.replace("config: models/tiny", "name: qwen3-8b, contents: {}"))
+    refused = run("solve", str(tmp_path / "problem.yaml"))
+    assert (refused.code, "`contents` are of a `config.json`" in refused.err) == (2, True)

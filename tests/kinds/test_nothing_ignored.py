@@ -21,6 +21,7 @@ from place_options import MIXED
 from problem_changes import OTHER_BASE
 from schema_leaves import FIELDS, leaves
 from serve_options import SIMULATED
+from small_configs import SMALL_CONFIGS
 from static_level import solve
 
 from planner.check import check_plan
@@ -107,7 +108,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, times in rows.items():
         lines = "".join(f"{time},1,1\n" for time in times)
         (path / f"{name}.csv").write_text(f"arrival_s,input_tokens,output_tokens\n{lines}")
-    for name, fields_of_config in _configs().items():
+    for name, fields_of_config in SMALL_CONFIGS.items():
         (path / name).mkdir()
         (path / name / "config.json").write_text(json.dumps(fields_of_config))
     table = path / "profiles" / "h100_sxm" / "gemm" / "vllm" / "1.0.0" / "gemm_perf.parquet"
@@ -121,28 +122,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pq.write_table(pa.table({"gemm_dtype": ["bfloat16"] * 4, **sizes}), table)
     (path / "plan.json").write_text(_running(path))
     return path
-
-
-def _configs() -> dict[str, dict[str, Any]]:
-    """Small models by the folder of their config.json."""
-    common = {
-        "hidden_size": 1024,
-        "num_attention_heads": 16,
-        "num_key_value_heads": 8,
-        "head_dim": 128,
-        "vocab_size": 151936,
-        "max_position_embeddings": 40960,
-        "tie_word_embeddings": True,
-        "torch_dtype": "bfloat16",
-        "intermediate_size": 3072,
-    }
-    routed = {"num_experts": 128, "num_experts_per_tok": 8, "num_hidden_layers": 48, "decoder_sparse_step": 1}
-    dense = {f"dense-{n}": {"model_type": "qwen3", "num_hidden_layers": n, **common} for n in (8, 12)}
-    sparse = {
-        f"experts-{width}": {"model_type": "qwen3_moe", "moe_intermediate_size": width, **routed, **common}
-        for width in (512, 768)
-    }
-    return dense | sparse
 
 
 def _running(folder: Path) -> str:
@@ -291,7 +270,7 @@ EVERYTHING: list[dict[str, Any]] = [
     {
         "schema": "planner.problem/1",
         "name": "plan",
-        "models": {"m": {"name": "m", "weights": "fp8", "kv_cache": "fp8"}, "n": {"config": "n"}},
+        "models": {"m": {"name": "m", "weights": "fp8", "kv_cache": "fp8"}, "n": {"config": "n", "contents": {}}},
         "cluster": {
             "pools": [
                 {

@@ -4,10 +4,13 @@
 too.
 """
 
+import json
+
 from fleet_options import TRAINED
 from place_options import FLOORED, MIXED
 from problem_changes import Case
 from serve_options import SIMULATED
+from small_configs import SMALL_CONFIGS
 
 BASES: dict[str, str] = {
     "serve": """
@@ -124,9 +127,19 @@ TALKS = (
 )
 """Conversations, and memory for their prompts."""
 
+
+def _carried(config: str) -> str:
+    """A model of the base problem in place of which another is written out."""
+    return f"models={json.dumps({'m': {'config': 'own', 'contents': SMALL_CONFIGS[config]}})}"
+
+
+OF_FILES = ("models.*.config", "models.*.contents")
+"""What workflows, whose models are those of the catalog, do not read."""
+
 DEVICES: dict[str, Case] = {
     "models.*.name": ("", "models.m.name=Qwen/Qwen3-1.7B"),
     "models.*.config": ("models={m: {config: dense-8}}", "models={m: {config: dense-12}}"),
+    "models.*.contents": (_carried("dense-8"), _carried("dense-12")),
     "cluster.pools.*.gpu": ("", "cluster.pools.0.gpu=a100_sxm"),
     "cluster.pools.*.name": ("", "cluster.pools.0.name=hall"),
     "cluster.pools.*.nodes": (ONE_NODE, TWO_NODES),
@@ -550,6 +563,7 @@ READ: dict[str, dict[str, Case]] = {
         "name": ("", "name=other"),
         "models.*.name": ("", "models.m.name=Qwen/Qwen3-30B-A3B-FP8"),
         "models.*.config": ("models={m: {config: experts-512}}", "models={m: {config: experts-768}}"),
+        "models.*.contents": (_carried("experts-512"), _carried("experts-768")),
         "models.*.weights": ("", "models.m.weights=fp8"),
         "cluster.pools.*.gpu": ("", "cluster.pools.0.gpu=h100_sxm"),
         "cluster.pools.*.name": ("", "cluster.pools.0.name=hall"),
@@ -635,7 +649,11 @@ READ: dict[str, dict[str, Case]] = {
         ),
     },
     "workflow": {
-        **{name: _priced(case) for name, case in DEVICES.items() if name != "models.*.config"},
+        **{
+            name: _priced(case)
+            for name, case in DEVICES.items()
+            if name not in ("models.*.config", "models.*.contents")
+        },
         "name": ("", "name=other"),
         "models.*.weights": ("", "models.m.weights=fp8"),
         "models.*.kv_cache": ("", "models.m.kv_cache=fp8"),

@@ -218,7 +218,7 @@ def stages_of(layers: list[int]) -> tuple[StageSpec, ...]:
 
 def plan_model(plan: PlanDocument, role: Role) -> Architecture:
     """The model of a role, in the precision that the plan's inputs ask for."""
-    from planner.models.library import find_model, load_model, with_precision
+    from planner.models.library import find_model, load_model, model_of_config, with_precision
 
     models = plan.inputs.get("models", {})
     key = role.model if role.model is not None else next(iter(models), None)
@@ -231,6 +231,8 @@ def plan_model(plan: PlanDocument, role: Role) -> Architecture:
     wanted = models[key]
     if wanted.get("name") is not None:
         arch = find_model(wanted["name"])
+    elif wanted.get("contents") is not None:
+        arch = model_of_config(str(wanted.get("config")), wanted["contents"])
     else:
         arch = load_model(Path(plan.source).parent / str(wanted.get("config")))
     weights, kv_cache = wanted.get("weights"), wanted.get("kv_cache")

@@ -27,7 +27,7 @@ def check(envelope: Envelope, decision: ExpertsDecision) -> list[Finding]:
         return findings
     model = recorded_model(problem, decision.roles[0].model)
     if model is None:
-        what = f"not judged: neither the catalog nor a config.json at hand has model `{decision.roles[0].model}`"
+        what = f"not judged: the catalog does not know model `{decision.roles[0].model}`"
         return [*findings, Finding("experts.model", True, what, "num_experts", skipped=True)]
     return [*findings, _model(decision, model)]
 

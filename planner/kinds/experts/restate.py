@@ -93,7 +93,7 @@ def stated_bounds(proof: Mapping[str, JsonValue], name: str = "bound_by_layer") 
 
 
 def _setting(stated: Envelope, hand: AtHand) -> ExpertsSetting:
-    return read_setting(resolved_again(stated.inputs, ExpertsOptions, stated.digests.models, hand))
+    return read_setting(resolved_again(stated.inputs, ExpertsOptions, hand))
 
 
 def _again(stated: Envelope, decision: ExpertsDecision, setting: ExpertsSetting) -> Envelope:
@@ -149,7 +149,7 @@ def _without_loads(stated: Envelope, decision: ExpertsDecision, missing: NotAtHa
     inputs = {**stated.inputs, "options": {name: named[name] for name in named if name not in ExpertsOptions.paths}}
     loads = Loads(np.ones((decision.num_windows, decision.num_layers, decision.num_experts)), decision.layer_ids)
     recorded = Recorded(loads)
-    setting = read_setting(resolved_again(inputs, ExpertsOptions, stated.digests.models, AtHand()), recorded)
+    setting = read_setting(resolved_again(inputs, ExpertsOptions, AtHand()), recorded)
     expert_LP, share_LP = slots_of(decision)
     ones_L, quota_LP = np.ones(len(expert_LP)), share_LP if decision.layouts[0].quota is not None else None
     made = envelope(setting, Layout(expert_LP, quota_LP, ones_L, ones_L, Status.FEASIBLE), memory_of(setting))

@@ -121,7 +121,7 @@ def shares_by_window(day: FleetDay, decision: FleetDecision) -> list[list[Share]
 
 def day_of_plan(stated: Envelope, decision: FleetDecision, hand: AtHand) -> FleetDay:
     """The day of a plan, with the curves of the plan; raises PlannerError for jobs that its problem does not have."""
-    resolved = resolved_again(stated.inputs, FleetOptions, stated.digests.models, hand)
+    resolved = resolved_again(stated.inputs, FleetOptions, hand)
     options = FleetOptions.model_validate(resolved.problem.options)
     jobs = [_job(resolved, spec, decision) for spec in options.jobs]
     elastic = elastic_job(resolved, options, free_nodes(resolved, options))

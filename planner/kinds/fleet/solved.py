@@ -29,7 +29,6 @@ def entry(resolved: Resolved) -> Path:
     """The file of a problem's plan."""
     problem = resolved.problem
     named = [*problem.costs.profiles, problem.costs.calibration]
-    named += [str(spec.config) for spec in problem.models.values() if spec.config]
     named += [str(workload.trace) for workload in resolved.workloads if workload.trace is not None]
     parts = [
         problem.model_dump(mode="json", by_alias=True),

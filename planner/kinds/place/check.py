@@ -101,7 +101,7 @@ def _layers(decision: PlaceDecision, problem: Problem) -> Iterator[Finding]:
         role, model = roles.get(host.group), recorded_model(problem, host.model)
         where = f"hosts.{host.group}.{host.model}"
         if role is None or model is None:
-            what = f"not judged: neither the catalog nor a config.json at hand has model `{host.model}`"
+            what = f"not judged: the catalog does not know model `{host.model}`"
             yield Finding("place.layers", True, what, where, skipped=True)
         else:
             yield _pipeline(role, model, where)

@@ -29,7 +29,7 @@ def until_then(envelope: Envelope, decision: Decision, hit: Collection[str]) -> 
     if not decision.hosts:
         what = f"placements of roles `{decision.roles[0].function}` are not simulated request by request"
         raise PlannerError(what, where="--simulate", hint="leave it out: what runs on is told by replicas")
-    resolved = resolved_again(envelope.inputs, PlaceOptions, envelope.digests.models, AtHand())
+    resolved = resolved_again(envelope.inputs, PlaceOptions, AtHand())
     setting = stated_setting(resolved, decision)
     groups = groups_of(setting, decision)
     left = tuple(group for group, role in zip(groups, decision.roles, strict=True) if role.name not in hit)

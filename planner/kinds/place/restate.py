@@ -89,7 +89,7 @@ def _stated_places(setting: PlaceSetting, groups: tuple[Group, ...], decision: P
 
 
 def _resolved(stated: Envelope, hand: AtHand) -> Resolved:
-    return resolved_again(stated.inputs, PlaceOptions, stated.digests.models, hand)
+    return resolved_again(stated.inputs, PlaceOptions, hand)
 
 
 def stated_setting(resolved: Resolved, decision: PlaceDecision) -> PlaceSetting:

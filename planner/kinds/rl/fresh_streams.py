@@ -42,9 +42,7 @@ def judged(envelope: Envelope, decision: RlDecision, hand: AtHand) -> tuple[list
     scores beside it.
     """
     _require_plain(decision)
-    setting = read_setting(
-        resolved_again(envelope.inputs, RlOptions, envelope.digests.models, hand, envelope.digests.profiles)
-    )
+    setting = read_setting(resolved_again(envelope.inputs, RlOptions, hand, envelope.digests.profiles))
     problem = scaled(formulate(setting), decision.rollout_scales or {}).problem
     plan = plan_of(decision, problem)
     if plan is None:

@@ -56,9 +56,7 @@ def restate(envelope: Envelope, decision: RlDecision, hand: AtHand) -> Restated:
 
     Raises NotAtHand where an input is missing, PlannerError for a decision that the problem cannot have.
     """
-    setting = read_setting(
-        resolved_again(envelope.inputs, RlOptions, envelope.digests.models, hand, envelope.digests.profiles)
-    )
+    setting = read_setting(resolved_again(envelope.inputs, RlOptions, hand, envelope.digests.profiles))
     formulated, left = formulate(setting), (COUNTS,) if envelope.certificate.proof else ()
     if decision.rollout_scales:
         formulated = scaled(formulated, decision.rollout_scales)

@@ -51,7 +51,7 @@ def check(envelope: Envelope, decision: ServeDecision) -> list[Finding]:
     for role in decision.roles:
         model = recorded_model(problem, role.model)
         if model is None:
-            what = f"not judged: neither the catalog nor a config.json at hand has model `{role.model}`"
+            what = f"not judged: the catalog does not know model `{role.model}`"
             findings.append(Finding("serve.experts", True, what, f"roles.{role.name}", skipped=True))
         else:
             findings += [_heads(role, model)] if role.function != "ffn" else []

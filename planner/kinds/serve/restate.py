@@ -79,7 +79,7 @@ def _priced(
     stated: Envelope, decision: ServeDecision, hand: AtHand, *, reserving: bool, limited: bool = True
 ) -> Restated:
     digests, confidence = stated.digests, stated.certificate.confidence
-    resolved = resolved_again(stated.inputs, ServeOptions, digests.models, hand, digests.profiles, confidence)
+    resolved = resolved_again(stated.inputs, ServeOptions, hand, digests.profiles, confidence)
     setting = prepare(bought_again(resolved, decision), reserving=reserving, spread_gpus=stated.evidence.spread_gpus)
     under = _proposed_under(stated, setting) if limited else relaxed(setting.targets, ANY_LIMIT)
     tally = Tally()

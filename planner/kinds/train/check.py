@@ -31,7 +31,7 @@ def check(envelope: Envelope, decision: TrainDecision) -> list[Finding]:
     findings += [*_job(decision, options, shape), _modules_again(decision, problem)]
     model = recorded_model(problem, role.model)
     if model is None:
-        what = f"not judged: neither the catalog nor a config.json at hand has model `{role.model}`"
+        what = f"not judged: the catalog does not know model `{role.model}`"
         return [*findings, Finding("train.layers", True, what, "stage_runs", skipped=True)]
     if decision.moved_layers is not None:
         findings.append(_moved(decision, model.num_layers))

@@ -43,9 +43,7 @@ def restate(envelope: Envelope, decision: TrainDecision, hand: AtHand) -> Restat
 
     Raises NotAtHand where an input is missing, PlannerError for a decision that the problem cannot have.
     """
-    jobs = jobs_of(
-        resolved_again(envelope.inputs, TrainOptions, envelope.digests.models, hand, envelope.digests.profiles)
-    )
+    jobs = jobs_of(resolved_again(envelope.inputs, TrainOptions, hand, envelope.digests.profiles))
     best = priced_again(jobs, decision)
     if isinstance(best, str):
         raise PlannerError(best, where="decision")
@@ -54,7 +52,7 @@ def restate(envelope: Envelope, decision: TrainDecision, hand: AtHand) -> Restat
     made = with_unlike(made, best, decision)
     chosen = {} if decision.checkpointing is None else {"checkpointing": decision.checkpointing}
     chosen_again = TrainDecision.model_validate(made.decision).model_copy(update=chosen)
-    made = with_racks(with_checkpoints(made, chosen_again, jobs[0].resolved.models), best)
+    made = with_racks(with_checkpoints(made, chosen_again), best)
     asked = {**made.decision, "overlap": list(jobs[0].options.overlap)}
     return Restated(made.model_copy(update={"decision": asked}), left_out)
 

@@ -57,7 +57,7 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
     envelope = with_ramp(with_lengths(decode(job, result), result.best), result.best)
     envelope = with_unlike(envelope, result.best)
     decision = TrainDecision.model_validate(envelope.decision)
-    return with_racks(with_checkpoints(envelope, decision, job.resolved.models), result.best)
+    return with_racks(with_checkpoints(envelope, decision), result.best)
 
 
 def _cautious(jobs: Sequence[TrainJob], result: SearchResult, left: Callable[[], Limits]) -> SearchResult:

@@ -25,7 +25,7 @@ T_95 = 2.365  # of Student's distribution with seven degrees of freedom: eight s
 
 def judged(envelope: Envelope, decision: WorkflowDecision, hand: AtHand) -> tuple[list[Finding], dict[str, Any]]:
     """One finding a limit, and the limits with what was simulated of them; raises as `restate` does."""
-    resolved = resolved_again(envelope.inputs, WorkflowOptions, envelope.digests.models, hand)
+    resolved = resolved_again(envelope.inputs, WorkflowOptions, hand)
     schedule = read_schedule(resolved)
     if schedule is not None:
         return schedules.judged(schedule, decision)

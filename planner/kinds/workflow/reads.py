@@ -65,7 +65,7 @@ def _unread(problem: Problem) -> Iterator[Unread]:
 
 READS = Reads(
     plans="workflows",
-    fields=(WHOLE - {"models.*.config"})
+    fields=(WHOLE - {"models.*.config", "models.*.contents"})
     | NODES
     | {"cluster.pools.*.usd_per_gpu_hour"}
     | {"models.*.weights", "models.*.kv_cache"}

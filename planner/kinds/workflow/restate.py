@@ -20,7 +20,7 @@ def restate(stated: Envelope, decision: WorkflowDecision, hand: AtHand) -> Resta
 
     Raises NotAtHand for inputs that are not, PlannerError for choices that the problem does not have.
     """
-    resolved = resolved_again(stated.inputs, WorkflowOptions, stated.digests.models, hand)
+    resolved = resolved_again(stated.inputs, WorkflowOptions, hand)
     schedule = read_schedule(resolved)
     if schedule is not None:
         return schedules.restate(schedule, stated, decision)
@@ -33,7 +33,7 @@ def restate(stated: Envelope, decision: WorkflowDecision, hand: AtHand) -> Resta
 def prove(stated: Envelope, decision: WorkflowDecision, hand: AtHand) -> Iterator[Finding]:
     """Whether the bound follows from the problem."""
     del decision
-    resolved = resolved_again(stated.inputs, WorkflowOptions, stated.digests.models, hand)
+    resolved = resolved_again(stated.inputs, WorkflowOptions, hand)
     schedule = read_schedule(resolved)
     if schedule is not None:
         yield from schedules.prove(schedule, stated)

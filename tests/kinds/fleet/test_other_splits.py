@@ -200,5 +200,5 @@ def _read(made: Envelope) -> tuple[Any, Any]:
     from planner.kinds.fleet.options import FleetOptions
     from planner.problem.recorded import resolved_again
 
-    resolved = resolved_again(made.inputs, FleetOptions, made.digests.models, AtHand())
+    resolved = resolved_again(made.inputs, FleetOptions, AtHand())
     return resolved, FleetOptions.model_validate(resolved.problem.options)

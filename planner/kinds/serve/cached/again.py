@@ -58,7 +58,7 @@ def memory_findings(envelope: Envelope, hand: AtHand) -> Iterator[Finding]:
     if not isinstance(stated, dict):
         return
     digests, confidence = envelope.digests, envelope.certificate.confidence
-    resolved = resolved_again(envelope.inputs, ServeOptions, digests.models, hand, digests.profiles, confidence)
+    resolved = resolved_again(envelope.inputs, ServeOptions, hand, digests.profiles, confidence)
     search = MemorySearch(prepare(resolved), prefix_choices_of(resolved), Limits())
     answer = search.cheapest()
     for name, again in search.proof(answer).items():

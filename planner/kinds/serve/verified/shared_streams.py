@@ -15,7 +15,6 @@ from planner.kinds.serve.steady.roles_in_use import margins_in_use
 from planner.kinds.serve.steady.search import ServeSetting
 from planner.kinds.serve.verified.budget import Budget
 from planner.plan.schema import Envelope
-from planner.problem.located import located_by
 from planner.problem.schema import SloSpec
 from planner.simulate.fleet.shared_grids import SharedGrids
 from planner.simulate.plans.engines import shards_of
@@ -152,7 +151,7 @@ class SharedStreams:
         if key not in self._fleets:
             costs = self.setting.resolved.problem.costs
             planned = fleet_of_plan(
-                located_by(plan, self.setting.resolved.models),
+                plan,
                 decision,
                 all_requests(streams),
                 Policies(prefix_caching=buys_memory(decision)),

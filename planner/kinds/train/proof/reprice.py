@@ -22,7 +22,7 @@ from planner.kinds.train.split.sides import apart_of, joined, sides_of
 from planner.kinds.train.whole_run.on_racks import waiting
 from planner.kinds.train.whole_run.recompute_table import by_length
 from planner.plan.schema import Envelope
-from planner.problem.recorded import INPUTS, is_located, recorded_problem
+from planner.problem.recorded import INPUTS, recorded_problem
 from planner.problem.resolve import resolve
 from planner.solvers.modalities.split import Share
 
@@ -32,8 +32,6 @@ def repriced(envelope: Envelope, decision: TrainDecision) -> Evaluation | str:
     problem = recorded_problem(envelope.inputs)
     if problem is None:
         return "its inputs are no valid problem"
-    if not all(map(is_located, problem.models.values())):
-        return "the config.json of its model is not at hand"
     if envelope.digests.profiles:
         return "the kernel tables that it was made with are not at hand"
     if problem.costs.calibration == "file":

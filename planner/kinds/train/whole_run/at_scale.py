@@ -1,39 +1,29 @@
 """Checkpoint intervals of training plans where the problem states failure rates; derived again by the check."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
-
 from planner.kinds.train.checkpointing import Checkpointing, Reliability
 from planner.kinds.train.decision import TrainDecision
 from planner.kinds.train.figures import scaled
 from planner.kinds.train.options import TrainOptions
 from planner.plan.schema import Envelope, Prediction
-from planner.problem.located import located_by
 from planner.problem.recorded import recorded_options, recorded_problem
 from planner.reliability.effective import AtScale, Job, at_scale, best_tier
 from planner.reliability.of_plan import Surroundings, job_of_plan
 from planner.reliability.tiers import TIERS, saving
 
-if TYPE_CHECKING:
-    from planner.models.architecture import Architecture
-
 NOTHING_FAILS = "nothing fails, and no checkpoint is written"
 FAULTS_COME = "faults come without memory, and each stops the whole job"
 
 
-def with_checkpoints(
-    envelope: Envelope, decision: TrainDecision, models: "Mapping[str, Architecture] | None" = None
-) -> Envelope:
+def with_checkpoints(envelope: Envelope, decision: TrainDecision) -> Envelope:
     """The plan with its checkpoints decided and its days corrected, where the problem says what may fail.
 
-    Checkpoints that `decision` has are kept. `models` are those of the problem, for a plan that names none of the
-    catalog.
+    Checkpoints that `decision` has are kept.
     """
     options = recorded_options(recorded_problem(envelope.inputs), TrainOptions)
     if options is None or options.reliability is None:
         return envelope
     wishes = options.reliability
-    job = job_of_plan(located_by(envelope, models or {}), decision, surroundings_of(wishes))
+    job = job_of_plan(envelope, decision, surroundings_of(wishes))
     tiers = TIERS if wishes.tier is None else (wishes.tier,)
     given = decision.checkpointing
     if given is not None:

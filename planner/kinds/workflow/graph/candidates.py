@@ -12,7 +12,6 @@ from planner.kinds.workflow.graph.setting import GraphSetting
 from planner.kinds.workflow.graph.transfers import fastest_order
 from planner.kinds.workflow.options import SERVED_ON
 from planner.kinds.workflow.stage_options import FunctionOption
-from planner.problem.located import located_by
 from planner.simulate.fleet.instances import Fleet
 from planner.simulate.fleet.shared_grids import SharedGrids
 from planner.simulate.plans.fleet import fleet_of_plan
@@ -68,7 +67,7 @@ class Engines:
             streams = [_calls(stream, stage, np.zeros(len(stream.arrival_s_R))) for stream in self.streams]
             calibration = self.setting.resolved.problem.costs.calibration
             planned = fleet_of_plan(
-                located_by(served.envelope, self.setting.resolved.models),
+                served.envelope,
                 served.decision,
                 all_requests(streams),
                 Policies(),
