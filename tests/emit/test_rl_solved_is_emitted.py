@@ -31,6 +31,7 @@ ASKED: dict[str, tuple[dict[str, Any], set[str]]] = {
     "fp8": ({"training_precision": ["fp8_block"], "rollout_weights": ["fp8_block"]}, {"verl", "nemo-rl", "slime"}),
     "tools": ({"tools": {"calls": 2, "wait": "2s"}}, ALL),
     "tools overtaken": ({"tools": {"calls": 2, "wait": "2s", "priorities": ["longest_first"]}}, set()),
+    "longest first": ({"length_error": 0.3}, set()),
     "any algorithm": ({"algorithm": "any"}, set()),
     "tail apart": ({"tail_fractions": [0.1]}, set()),
     "experts": ({"model": MOE, "generation_tp": [4]}, ALL - {"openrlhf"}),

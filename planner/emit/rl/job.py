@@ -323,12 +323,19 @@ def said_of_calls(job: RlJob, framework: str) -> tuple[str, ...]:
 
 def _refuse_changes(decision: RlDecision) -> None:
     """What is decided by plans and run by none of the launchers."""
+    longest_first = "no launcher hands out samples by predicted length"
     changes = (
         (decision.late_rollout, "late_rollout", "replicas that change during a rollout", "late_thresholds"),
         (decision.fused_scoring, "fused_scoring", "replicas that score while others generate", "fusion_thresholds"),
         (decision.fused_training, "fused_training", "actor and critic trained at the same time", "fused_training"),
     )
     raise_first(
+        (
+            decision.dispatch != "fifo",
+            refuse(
+                longest_first, "dispatch", "solve without `length_error` and `dispatch`, in the order of the prompts"
+            ),
+        ),
         (
             decision.priority != "fifo" or decision.move_threshold is not None,
             refuse(

@@ -16,6 +16,10 @@ def _use_target(able: Callable[[RlLauncher], bool]) -> str:
     return "use the target " + " or ".join(f"`{each.name}`" for each in RL_LAUNCHERS.values() if able(each))
 
 
+def _moves(part: str, engine: str, launcher: RlLauncher) -> bool:
+    return launcher.moves_scorers and part in launcher.beside and engine in launcher.engines
+
+
 def _serves(part: str, launcher: RlLauncher) -> bool:
     return part in launcher.served
 
@@ -48,7 +52,7 @@ def off_the_gpus(job: RlJob, launcher: RlLauncher) -> Iterator[tuple[bool, Plann
             refuse(
                 f"{launcher.title} keeps `{role.name}` on the GPUs where training has its own",
                 f"roles.{role.name}.limits.{BETWEEN_TURNS}",
-                f"solve with `launcher: {launcher.name}`, or use the target `verl`",
+                f"solve with `launcher: {launcher.name}`, or {_use_target(partial(_moves, role.function, job.engine))}",
             ),
         )
 

@@ -80,7 +80,12 @@ def test_what_lies_in_host_memory_is_launched_so_or_refused() -> None:
     assert "actor_rollout_ref.actor.megatron.param_offload=False" in text
     with pytest.raises(PlannerError, match="AReaL keeps `reference` on the GPUs") as refused:
         emit(plan, decision, "areal")
-    assert "verl" in refused.value.hint
+    assert refused.value.hint == "solve with `launcher: areal`, or use the target `nemo-rl` or `verl`"
+    assert emit(plan, decision, "nemo-rl")
+    ranked = decision.model_copy(update={"dispatch": "longest_first"})
+    with pytest.raises(PlannerError, match="no launcher hands out samples by predicted length") as unsorted:
+        emit(plan, ranked, "verl")
+    assert "`length_error`" in unsorted.value.hint
 
 
 @pytest.mark.parametrize(("model", "nodes"), [("Qwen/Qwen3-8B", 1), ("Qwen/Qwen3-32B", 4)])

@@ -84,6 +84,9 @@ def _rollouts(launcher: RlLauncher, options: RlOptions) -> Iterator[Refusal]:
     """Rollouts that change, or go on, otherwise than those of the launcher."""
     for name, does in _CHANGES.items():
         yield bool(getattr(options, name)), ("options", name), f"runs {does}", f"leave `{name}` out"
+    for name, asked in (("length_error", options.length_error), ("dispatch", options.dispatch)):
+        ranked = asked not in (None, "fifo")
+        yield ranked, ("options", name), "hands prompts out in their order", f"leave `{name}` out"
     tools, spec = options.tools, options.speculation
     chosen = tools is not None and (tools.priorities != ("fifo",) or bool(tools.move_thresholds))
     hint = "leave `priorities` and `move_thresholds` out"
