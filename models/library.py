@@ -85,7 +85,8 @@ def read_checkpoint(path: str | Path) -> tuple[str, dict[str, Any]]:
     file = Path(path)
     if file.is_dir():
         file = file / "config.json"
-    return name_of_config(file), config_of_checkpoint(file)
+    contents = config_of_checkpoint(file)
+    return name_of_config(file), contents
 
 
 def model_of_config(name: str, contents: Mapping[str, Any]) -> Architecture:

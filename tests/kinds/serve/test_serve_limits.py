@@ -200,6 +200,17 @@ def test_a_model_that_fits_nowhere_is_said_to_fit_nowhere() -> None:
     assert nearest == ""
 
 
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [({"tp": [16]}, "tp"), ({"tp": [2], "pp": [3]}, "pp"), ({"roles": {"colocated": {"tp": [16]}}}, "roles")],
+)
+def test_options_that_leave_no_shape_are_named_and_not_the_load(options: dict[str, Any], named: str) -> None:
+    ((limit, nearest),) = conflict_of({"options": {"modes": ["colocated"], **options}})
+    assert f"fits no shape that `{named}` of `options` allows" in limit
+    assert nearest == f"without `{named}`"
+    assert feasible({"options": {key: value for key, value in options.items() if key != named}})
+
+
 def test_a_limit_on_whole_requests_that_the_longest_answers_break_is_named() -> None:
     edits = {"workloads.0.output_tokens": {"mean": 300, "cv": 2.0}, "workloads.0.slo": {"latency": {"p99": "4s"}}}
     ((limit, nearest),) = conflict_of(edits)

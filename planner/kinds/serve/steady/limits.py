@@ -4,12 +4,8 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 
-import numpy as np
-
-from planner.costs.operators.work import Shards
-from planner.costs.serving.memory import weight_bytes
 from planner.documents.units import format_si, significant
 from planner.errors import Conflict, Infeasible
 from planner.hardware.cluster import Pool
@@ -17,6 +13,7 @@ from planner.hardware.library import find_node
 from planner.kinds.serve.steady.candidates import Candidate
 from planner.kinds.serve.steady.context import largest_context
 from planner.kinds.serve.steady.demand import ATTAINMENT, MOST_ATTAINMENT, Target, TimeLimit
+from planner.kinds.serve.steady.excluded import holds_every_model, nothing_runs
 from planner.kinds.serve.steady.formulate import gpus_at_hand
 from planner.kinds.serve.steady.points import Tally
 from planner.kinds.serve.steady.search import ServeSetting, list_candidates, search, with_pools
@@ -56,18 +53,19 @@ def explain_infeasible(setting: ServeSetting, limits: Limits) -> Infeasible:
     limits.tell("naming the limits in conflict")
     known = {limit.name: limit for limit in _limits(setting)}
 
-    works = partial(_solvable, limits=limits, listed=_Listed())
+    listed = _Listed()
+    works = partial(_solvable, limits=limits, listed=listed)
+
+    def relaxed(kept: frozenset[str]) -> ServeSetting:
+        removed = (limit for name, limit in known.items() if name not in kept)
+        return reduce(lambda left, limit: limit.remove(left), removed, setting)
 
     def feasible(kept: frozenset[str]) -> bool:
-        relaxed = setting
-        for name, limit in known.items():
-            if name not in kept:
-                relaxed = limit.remove(relaxed)
-        return works(relaxed)
+        return works(relaxed(kept))
 
     try:
         if not feasible(frozenset()):
-            return Infeasible([_structural(setting)], proved=True)
+            return Infeasible([nothing_runs(relaxed(frozenset({"gpus"})), listed.of)], proved=True)
         if feasible(frozenset(known)):
             return Infeasible([], proved=False)
         rows: list[Conflict] = []
@@ -100,29 +98,13 @@ class _Listed:
 
 
 def _solvable(setting: ServeSetting, limits: Limits, listed: _Listed) -> bool:
-    outcome = search(setting, setting.targets, limits, tie_break=False, candidates=listed.of(setting))
+    candidates = listed.of(setting)
+    if not holds_every_model(setting, candidates):
+        return False
+    outcome = search(setting, setting.targets, limits, tie_break=False, candidates=candidates)
     if not outcome.has_mix and not outcome.proven:
         raise _CutShort
     return outcome.has_mix
-
-
-def _structural(setting: ServeSetting) -> Conflict:
-    """Nothing runs even without any limit: no allowed shape holds the model."""
-    models = ", ".join(sorted({architecture.name for architecture in setting.resolved.models.values()}))
-    pools = ", ".join(pool.node.accelerator.display_name for pool in setting.resolved.pools)
-    least = min((_weights_beside_room(setting, key) for key in setting.spaces), default=(0.0, 0.0))
-    told = f": weights of {format_si(least[0], 'B')} a GPU, {format_si(least[1], 'B')} may be used" if least[0] else ""
-    return {"limit": f"{models} fits no allowed shape on {pools}{told}", "nearest": ""}
-
-
-def _weights_beside_room(setting: ServeSetting, key: tuple[str, int]) -> tuple[float, float]:
-    """Weights of a device under the shape that has fewest of them, and what plans may use of it; 0 where they fit."""
-    costs, shapes = setting.costs_of_pool[key], setting.spaces[key].shapes
-    if not shapes:
-        return 0.0, costs.room_bytes
-    columns = np.array([shape.all_degrees for shape in shapes], np.float64).T
-    least = float(weight_bytes(costs.costs.arch, Shards.of(*columns)).min())
-    return (least if least > costs.room_bytes else 0.0), costs.room_bytes
 
 
 def _limits(setting: ServeSetting) -> Iterator[_Limit]:
