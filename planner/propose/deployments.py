@@ -12,8 +12,8 @@ from planner.errors import PlannerError
 from planner.estimate.case import Case, Part
 from planner.estimate.evaluate import Estimate, evaluate
 from planner.kinds.serve.steady.candidates import Candidate
+from planner.kinds.serve.steady.conflicts.limits import explain_infeasible
 from planner.kinds.serve.steady.demand import Target
-from planner.kinds.serve.steady.limits import explain_infeasible
 from planner.kinds.serve.steady.points import Tally
 from planner.kinds.serve.steady.search import ServeSetting, list_candidates, prepare, search
 from planner.problem.resolve import Resolved

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from planner.errors import PlannerError
 from planner.kinds.serve.by_default import DEFAULT_CONFIDENCE, takes_default
 from planner.kinds.serve.steady.candidates import Candidate
+from planner.kinds.serve.steady.conflicts.limits import explain_infeasible
 from planner.kinds.serve.steady.formulate import formulate
-from planner.kinds.serve.steady.limits import explain_infeasible
 from planner.kinds.serve.steady.points import Tally
 from planner.kinds.serve.steady.search import Outcome, ServeSetting, list_candidates, prepare, search, solve_problem
 from planner.problem.confidence import BY_ESTIMATE, confidence_of

@@ -12,9 +12,9 @@ from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.plan.decode import decode
 from planner.kinds.serve.plan.losses import MOST_BUSY
 from planner.kinds.serve.plan.place import Unplaceable
+from planner.kinds.serve.steady.conflicts.limits import explain_infeasible
 from planner.kinds.serve.steady.failures import most_losses
 from planner.kinds.serve.steady.frontier import frontier
-from planner.kinds.serve.steady.limits import explain_infeasible
 from planner.kinds.serve.steady.search import Outcome, ServeSetting, prepare, search, solve_problem
 from planner.kinds.serve.verified.verifiable import ASKED, Unverified, estimated, unverifiable
 from planner.plan.schema import Envelope

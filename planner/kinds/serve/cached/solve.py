@@ -20,7 +20,7 @@ from planner.kinds.serve.bounds.bound import ProblemBounds
 from planner.kinds.serve.cached.choices import prefix_choices_of
 from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.plan.memory import MEMORY, beside_memory
-from planner.kinds.serve.steady.limits import explain_infeasible
+from planner.kinds.serve.steady.conflicts.limits import explain_infeasible
 from planner.kinds.serve.steady.search import ServeSetting, prepare, search
 from planner.kinds.serve.verified.budget import OutOfTime
 from planner.kinds.serve.verified.loop import Brief

@@ -18,8 +18,8 @@ from planner.kinds.serve.bounds.bound import ProblemBounds
 from planner.kinds.serve.plan.certificate import objective
 from planner.kinds.serve.plan.decode import envelope
 from planner.kinds.serve.plan.place import Unplaceable
+from planner.kinds.serve.steady.conflicts.limits import explain_infeasible
 from planner.kinds.serve.steady.demand import relaxed
-from planner.kinds.serve.steady.limits import explain_infeasible
 from planner.kinds.serve.steady.search import Outcome, ServeSetting, search, solve_problem
 from planner.kinds.serve.verified.budget import OF_TIME_LIMIT, Budget, OutOfTime
 from planner.kinds.serve.verified.capacity import ROUGHLY, LoadKept

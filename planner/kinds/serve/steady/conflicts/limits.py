@@ -11,9 +11,9 @@ from planner.errors import Conflict, Infeasible
 from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node
 from planner.kinds.serve.steady.candidates import Candidate
+from planner.kinds.serve.steady.conflicts.excluded import holds_every_model, nothing_runs
 from planner.kinds.serve.steady.context import largest_context
 from planner.kinds.serve.steady.demand import ATTAINMENT, MOST_ATTAINMENT, Target, TimeLimit
-from planner.kinds.serve.steady.excluded import holds_every_model, nothing_runs
 from planner.kinds.serve.steady.formulate import gpus_at_hand
 from planner.kinds.serve.steady.points import Tally
 from planner.kinds.serve.steady.search import ServeSetting, list_candidates, search, with_pools
