@@ -208,6 +208,30 @@ def test_all_that_keeps_adapters_from_a_launcher_names_one_other(target: str) ->
     assert set(re.findall(r"--target ([a-z-]+)", refused.value.hint)) == {"megatron-bridge"}
 
 
+JOINED = {
+    "lamb, sharded in part": (
+        "deepspeed",
+        _changed(_more(SHARDED, zero_shards=4), options={"optimizer": "lamb"}),
+        "plan ZeRO 0: DeepSpeed does not shard LAMB, whose norms are of whole layers",
+    ),
+    "muon": (
+        "torchtitan",
+        _changed(SHARDED, options={"optimizer": "muon"}),
+        "plan without it, or use `--target megatron-lm`",
+    ),
+    "lamb": ("torchtitan", _changed(SHARDED, options={"optimizer": "lamb"}), "plan without it"),
+    "tuned": ("torchtitan", _changed(UNEVEN, options={"task": "sft"}), "use `--target megatron-bridge`"),
+}
+
+
+@pytest.mark.parametrize("name", JOINED)
+def test_remedies_that_are_joined_hold_together(name: str) -> None:
+    target, case, hint = JOINED[name]
+    with pytest.raises(PlannerError) as refused:
+        emit(*case.build(), target)
+    assert refused.value.hint == hint
+
+
 def test_stages_that_recompute_differently_are_refused_by_launchers_with_one_setting() -> None:
     decision = UNEVEN.decision()
     decision["stage_runs"][0]["recompute"] = {"granularity": "full", "num_layers": 5}

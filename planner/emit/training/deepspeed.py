@@ -12,6 +12,7 @@ from planner.emit.refusals import raise_all, refuse
 from planner.emit.shell import reference
 from planner.emit.training.batch_ramp import require_constant
 from planner.emit.training.job import PIPELINE_OUTSIDE, LaunchJob, training_target
+from planner.emit.training.other_target import or_other_target, target_of_task
 from planner.emit.training.torch_launch import launch_script
 from planner.errors import PlannerError
 
@@ -51,12 +52,10 @@ def _require_deepspeed(job: LaunchJob) -> None:
     raise_all(*_beyond_layouts(job), *_beyond_states(job))
 
 
-def _instead(job: LaunchJob) -> str:
-    """One target for all that DeepSpeed's configuration does not say of a plan."""
-    if job.options.task == "lora":
-        return "`--target megatron-bridge`"
-    hybrid = job.zero_shards != job.data_ranks and job.decision.zero_stage > 1  # torchtitan has no ZeRO 1
-    return f"`--target {'torchtitan' if hybrid else 'megatron-lm'}`"
+def _or_instead(job: LaunchJob, remedy: str) -> str:
+    """A remedy, or one target for all that DeepSpeed's configuration does not say of a plan."""
+    hybrid = job.zero_shards != job.data_ranks
+    return or_other_target(job, remedy, *(("torchtitan",) if hybrid else ()), "megatron-lm", "megatron-bridge")
 
 
 def _beyond_layouts(job: LaunchJob) -> Iterator[tuple[bool, PlannerError]]:
@@ -67,7 +66,7 @@ def _beyond_layouts(job: LaunchJob) -> Iterator[tuple[bool, PlannerError]]:
         refuse(
             f"pp {shape.pp}: DeepSpeed cuts pipelines in the program, not by configuration",
             "roles",
-            f"plan with `search: {{pp: 1}}`, or use {_instead(job)}",
+            _or_instead(job, "plan with `search: {pp: 1}`"),
         ),
     )
     yield (
@@ -75,7 +74,7 @@ def _beyond_layouts(job: LaunchJob) -> Iterator[tuple[bool, PlannerError]]:
         refuse(
             f"ep {shape.ep} x moe_tp {shape.moe_tp}: DeepSpeed lays experts in the program, not by configuration",
             "roles",
-            f"plan with `search: {{ep: 1, moe_tp: 1}}`, or use {_instead(job)}",
+            _or_instead(job, "plan with `search: {ep: 1, moe_tp: 1}`"),
         ),
     )
     yield (
@@ -97,7 +96,7 @@ def _beyond_states(job: LaunchJob) -> Iterator[tuple[bool, PlannerError]]:
     decision, shape, zero = job.decision, job.shape, job.decision.zero_stage
     yield (
         job.options.task == "lora",
-        refuse("DeepSpeed's configuration has no adapters", "roles", f"use {_instead(job)}"),
+        refuse("DeepSpeed's configuration has no adapters", "roles", target_of_task(job)),
     )
     yield (
         shape.tp > 1 and zero > TENSOR_PARALLEL_ZERO,
@@ -107,16 +106,17 @@ def _beyond_states(job: LaunchJob) -> Iterator[tuple[bool, PlannerError]]:
         decision.precision != "bf16",
         refuse(f"DeepSpeed does not train in {decision.precision}", "precision", "plan bf16"),
     )
+    unsharded = job.options.optimizer == "lamb" and zero > 0
     yield (
-        job.zero_shards != job.data_ranks,
+        job.zero_shards != job.data_ranks and not unsharded,
         refuse(
             f"states sharded over {job.zero_shards} of {job.data_ranks} ranks",
             "zero_shards",
-            f"shard over all ranks, or use {_instead(job)}",
+            _or_instead(job, "shard over all ranks"),
         ),
     )
     yield (
-        job.options.optimizer == "lamb" and zero > 0,
+        unsharded,
         refuse(
             f"optimizer `lamb` with ZeRO {zero}",
             "zero_stage",

@@ -11,6 +11,7 @@ from planner.emit.refusals import raise_all, refuse
 from planner.emit.shell import reference, word
 from planner.emit.training.batch_ramp import require_constant, steps
 from planner.emit.training.job import PIPELINE_OUTSIDE, LaunchJob, training_target
+from planner.emit.training.other_target import or_other_target, target_of_task
 from planner.emit.training.torch_launch import launch_script
 
 NEEDS = {
@@ -114,7 +115,8 @@ def _require_automodel(job: LaunchJob) -> None:
             "no recomputation of a part of the layers whole",
         ),
     )
-    hint = "plan without it, or use `--target megatron-bridge`"
+    pretrained = job.options.task == "pretrain"
+    hint = target_of_task(job) if pretrained else or_other_target(job, "plan without it", "megatron-bridge")
     raise_all(*((applies, refuse(f"NeMo AutoModel has {what}", where, hint)) for applies, where, what in problems))
 
 

@@ -9,6 +9,7 @@ from planner.emit.refusals import raise_all, refuse
 from planner.emit.shell import word
 from planner.emit.training.batch_ramp import require_constant
 from planner.emit.training.job import PIPELINE_OUTSIDE, LaunchJob, require_trained, training_target
+from planner.emit.training.other_target import or_other_target, target_of_task
 from planner.emit.training.torch_launch import launch_script
 from planner.engines.trained_models import TITAN_MODELS
 
@@ -137,7 +138,7 @@ def _require_torchtitan(job: LaunchJob) -> None:
         refuse(
             f"torchtitan's configuration here starts from no weights, and task `{job.options.task}` does",
             "roles",
-            "use `--target megatron-bridge`",
+            target_of_task(job),
         ),
     )
     problems = (
@@ -155,7 +156,7 @@ def _require_torchtitan(job: LaunchJob) -> None:
         (job.order != PIPELINE_OUTSIDE, "placement", "no data parallelism outside the pipeline"),
         (parts_of_layers, "stage_runs", "no recomputation of a part of the layers whole"),
     )
-    hint = f"plan without it, or use `--target {'megatron-lm' if pretrained else 'megatron-bridge'}`"
+    hint = or_other_target(job, "plan without it", "megatron-lm") if pretrained else target_of_task(job)
     raise_all(task, *((applies, refuse(f"torchtitan has {what}", where, hint)) for applies, where, what in problems))
 
 
