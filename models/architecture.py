@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
 
 BITS: dict[str, float] = {
@@ -133,13 +134,27 @@ Mixer = GroupedQueryAttention | LatentAttention | LinearAttention | UnsupportedM
 Ffn = DenseFfn | MoeFfn
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Layer:
-    """One residual block; Nemotron-H style layers hold only one of the two parts."""
+    """One residual block; Nemotron-H style layers hold only one of the two parts.
+
+    Its hash is worked out once: costs are kept by layer, and by all layers of a model.
+    """
 
     mixer: Mixer | None
     ffn: Ffn | None
     num_norms: int = 2  # norm weight vectors of hidden_size
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.mixer, self.ffn, self.num_norms))
+
+    def __reduce__(self) -> tuple[type["Layer"], tuple[Mixer | None, Ffn | None, int]]:
+        """Without its hash, which another process has another of."""
+        return Layer, (self.mixer, self.ffn, self.num_norms)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 CHECKS_SCHEMA = "planner.checks/1"
 
 _WIDTH = 120
+_LINE = json.JSONEncoder(allow_nan=False, ensure_ascii=False).encode
 _FIRST = ("schema", "kind", "name", "metric", "of", "role", "function", "workload", "id")  # then the alphabet
 
 
 def plan_json(envelope: "Envelope") -> str:
     """The one text of a plan: sections in the envelope's order, keys sorted below, exact floats, a newline last."""
     data = envelope.model_dump(mode="json", by_alias=True, exclude_none=True)
-    sections = [f" {json.dumps(key)}: {_pretty(_ordered(value), 1)}" for key, value in data.items()]
+    sections = [f" {_LINE(key)}: {_pretty(_ordered(value), 1)}" for key, value in data.items()]
     return "{\n" + ",\n".join(sections) + "\n}\n"
 
 
@@ -33,17 +34,38 @@ def plan_digest(text: str) -> str:
 
 def _pretty(value: Any, depth: int) -> str:  # noqa: ANN401 - JSON
     """JSON on one line where it fits, else one entry a line, indented by one space a level."""
-    line = json.dumps(value, allow_nan=False, ensure_ascii=False)
-    if len(line) + depth <= _WIDTH or not isinstance(value, dict | list) or not value:
-        return line
+    if not isinstance(value, dict | list) or not value:
+        return _LINE(value)
+    if _left(value, _WIDTH - depth) >= 0:
+        line = _LINE(value)
+        if len(line) + depth <= _WIDTH:
+            return line
     indent = "\n" + " " * (depth + 1)
     if isinstance(value, dict):
-        parts = [f"{json.dumps(key, ensure_ascii=False)}: {_pretty(below, depth + 1)}" for key, below in value.items()]
+        parts = [f"{_LINE(key)}: {_pretty(below, depth + 1)}" for key, below in value.items()]
         return "{" + indent + f",{indent}".join(parts) + indent[:-1] + "}"
     if all(isinstance(below, int | float) for below in value):
-        return line
+        return _LINE(value)
     parts = [_pretty(below, depth + 1) for below in value]
     return "[" + indent + f",{indent}".join(parts) + indent[:-1] + "]"
+
+
+def _left(value: Any, room: int) -> int:  # noqa: ANN401 - JSON
+    """The most characters that a value on one line leaves of `room`; below 0 it need not be written to see it is long.
+
+    Text may have escapes, and numbers more digits than one.
+    """
+    if isinstance(value, str):
+        return room - len(value) - 2
+    if isinstance(value, dict | list):
+        entries = value.items() if isinstance(value, dict) else (("", below) for below in value)
+        beside = 6 if isinstance(value, dict) else 2  # quotes, colon, comma, and brackets for the comma of the last
+        for key, below in entries:
+            room = _left(below, room - len(key) - beside)
+            if room < 0:
+                break
+        return room
+    return room - 1
 
 
 def _ordered(value: Any) -> Any:  # noqa: ANN401 - JSON
