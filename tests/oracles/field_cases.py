@@ -64,7 +64,7 @@ BASES: dict[str, str] = {
         workloads:
           - {input_tokens: 512, output_tokens: 32, load: {rate: 20/s, arrival_cv: 3}, slo: {latency: {p1: 60s}}}
         objective: {maximize: attainment}
-        options: {simulated_requests: 200, max_batch: 8}""",
+        options: {simulated_requests: 200, max_batch: 2}""",
     "workflow": """
         models: {m: {name: Qwen/Qwen3-0.6B}}
         cluster: {pools: [{gpu: h100_sxm, gpus: 2, price: 2.50USD/h}]}

@@ -70,7 +70,7 @@ PLACE: dict[str, Case] = {
     "tp": ("", "options.tp=[2]"),
     "pp": (ONE_PASS + ", pp: [1]}", ONE_PASS + ", pp: [2]}"),
     "batching": ("workloads.0.output_tokens=1", ONE_PASS + "}"),
-    "max_batch": ("", "options.max_batch=4"),
+    "max_batch": ("", "options.max_batch=1"),
     "chunk_tokens": ("", "options.chunk_tokens=1024"),
     "simulated_requests": ("", "options.simulated_requests=300"),
 }
