@@ -85,3 +85,11 @@ def test_times_grow_with_load_bursts_and_share() -> None:
     assert np.all(np.diff(calm.mean_s) > 0.0)
     assert np.all(bursts.mean_s > calm.mean_s)
     assert np.all(calm.quantile_s(0.99) > calm.quantile_s(0.5))
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_prompts_that_lengthen_no_step_wait_for_the_one_under_way() -> None:
+    free = engine(prompt_s=0.0, step_s=FIXED_S, pace_s=FIXED_S, pace_slope_s=0.0, step_slope_s=0.0)
+    for stages in (1.0, 4.0):
+        times = first_tokens(replace(free, stages=np.array([stages])), np.array([0.5]), POISSON)
+        assert FIXED_S <= times.mean_s[0] < 3.0 * FIXED_S

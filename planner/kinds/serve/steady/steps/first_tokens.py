@@ -164,7 +164,8 @@ def _joining(
     staged, come2 = pp > 1.0, varied.arrivals + varied.prompts
     inside, inside2 = capped_means(room, cv2), capped_squares(room, cv2)
     full_s = pace_s + prompt_s * room
-    holding = np.maximum(step_s - pace_s, 0.0) / (prompt_s * inside)  # prompts that hold a pass
+    passed_s = prompt_s * inside  # of a pass; nothing where engines are fed none
+    holding = np.divide(np.maximum(step_s - pace_s, 0.0), passed_s, out=np.zeros_like(passed_s), where=passed_s > 0.0)
     some = np.minimum(rate * step_s, room)
     spread = np.where(staged, holding * inside2, np.minimum(rate * step_s * come2, some * np.maximum(room - some, 0.0)))
     met_s = step_s + prompt_s**2 * spread / step_s
