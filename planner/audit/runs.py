@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from planner.engines.serving.registry import SERVING_ENGINES
 from planner.kinds.serve.deployed.instances import Instances
+from planner.plan.records import BY_NUMBER
 from planner.problem.resolve import Resolved
 
 LEAST_REQUESTS, SECONDS = 200, 120.0
@@ -45,3 +46,5 @@ def _facts(resolved: Resolved, parts: Sequence[Instances]) -> Iterator[str]:
         shape, side = part.shape, f"{part.function}_" if len(parts) > 1 else ""
         degrees = {"tp": shape.tp, "pp": shape.pp, "dp": shape.dp, "moe_ep": shape.ep, "workers": part.replicas}
         yield from (f"{side}{name}={size}" for name, size in degrees.items() if size > 1 or name == "tp")
+        if shape.redundant != BY_NUMBER:
+            yield f"{side}redundant_experts={shape.redundant}"

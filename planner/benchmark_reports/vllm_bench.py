@@ -21,9 +21,9 @@ from planner.benchmark_reports.records import (
 )
 
 NAME = "vllm bench serve"
-_DEGREES = ("tp", "pp", "dp", "moe_tp", "moe_ep", "workers")
+_SHAPE = ("tp", "pp", "dp", "moe_tp", "moe_ep", "workers", "redundant_experts")
 _SIDES = ("", "prefill_", "decode_")
-FACTS = ("system", "weights", "gpus", "mode", *(f"{side}{name}" for side in _SIDES for name in _DEGREES))
+FACTS = ("system", "weights", "gpus", "mode", *(f"{side}{name}" for side in _SIDES for name in _SHAPE))
 _METRICS = (("ttft_s", "ttft"), ("tpot_s", "tpot"), ("itl_s", "itl"), ("latency_s", "e2el"))
 
 

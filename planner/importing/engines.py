@@ -133,6 +133,9 @@ def role_of(engine: str, options: Options, given: Given, values: Values) -> dict
     }
     if values.switch(options.get("enforce_eager")) or values.switch(options.get("disable_cuda_graph")):
         role["enforce_eager"] = True
+    copies = _redundant_experts(engine, options, values)
+    if copies is not None:
+        role["redundant_experts"] = copies
     if given.max_replicas is not None and given.max_replicas != given.replicas:
         role["max_replicas"] = given.max_replicas
     return role
@@ -166,6 +169,22 @@ def _experts(engine: str, options: Options, degree: Mapping[str, int | None], va
         return 1
     tp, dp = degree["tp"], degree["dp"]
     return None if is_unknown(asked) or tp is None or dp is None else tp * dp
+
+
+def _redundant_experts(engine: str, options: Options, values: Values) -> int | None:
+    """Copies of experts of a layer where the engine places them by load (EPLB); None where it does not, or may not.
+
+    SGLang does so from a recorded layout too; its copies without either are of the first experts, whatever their load.
+    """
+    asked = values.switch(options.get("enable_eplb"))
+    if engine == "vllm":
+        config = "eplb_config.num_redundant_experts"
+        copies = values.mapping(options.get("eplb_config")).get("num_redundant_experts", options.get(config))
+        stated = first({**options, config: copies}, (config, "num_redundant_experts"))
+    else:
+        asked = asked or options.get("init_expert_location") not in (None, "trivial")
+        stated = options.get("ep_num_redundant_experts")
+    return values.integer(stated, 0) if asked and engine in ("vllm", "sglang") else None
 
 
 def _prefix_caching(engine: str, options: Options, values: Values) -> bool | None:

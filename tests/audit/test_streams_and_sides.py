@@ -69,6 +69,15 @@ def test_runs_of_both_sides_tell_the_degrees_of_each() -> None:
     assert facts.keys() <= {*FACTS}
 
 
+def test_runs_tell_the_copies_of_experts_that_they_are_of() -> None:
+    script = "#!/bin/bash\nvllm serve Qwen/Qwen3-30B-A3B -dp 8 --enable-expert-parallel --enable-eplb\n"
+    question = Question.of("input=1000,output=100,rate=2/s", cluster="gpu=h100,nodes=1")
+    case = serving_case(read_artifact(Artifact(script, "serve.sh", {})), question)
+    (command,) = bench_commands(case.resolved, case.instances, [2.0])
+    assert "redundant_experts=0" in shlex.split(command)
+    assert "redundant_experts" in FACTS
+
+
 @pytest.mark.parametrize(
     ("text", "changed"),
     [

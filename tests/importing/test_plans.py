@@ -12,6 +12,7 @@ from planner.importing.plans.any_kind import plan_of_reading
 from planner.importing.plans.question import Question
 from planner.importing.records import Reading
 from planner.importing.registry import Artifact, read_artifact
+from planner.kinds.serve.options import ServeDecision
 
 LOAD = Question.of("input=1000,output=200,rate=2/s", cluster="gpu=h100,nodes=1")
 
@@ -55,6 +56,38 @@ def test_the_problem_that_it_answers_is_in_the_plan() -> None:
 def test_what_nobody_said_is_asked_for(question: Question, says: str) -> None:
     with pytest.raises(PlannerError, match=says):
         plan(SERVE.format(flags=""), question)
+
+
+BALANCED = "python -m sglang.launch_server --model-path Qwen/Qwen3-30B-A3B --tp 8 --dp 8 --enable-dp-attention --ep 8 "
+VLLM_BALANCED = "vllm serve Qwen/Qwen3-30B-A3B --data-parallel-size 8 --enable-expert-parallel "
+
+
+@pytest.mark.parametrize(
+    ("script", "copies"),
+    [
+        (VLLM_BALANCED + "--enable-eplb --eplb-config '{\"num_redundant_experts\": 16}'", 16),
+        (VLLM_BALANCED + "--enable-eplb --eplb-config.num_redundant_experts 16", 16),
+        (VLLM_BALANCED + "--enable-eplb --num-redundant-experts 8", 8),
+        (VLLM_BALANCED + "--enable-eplb", 0),
+        (VLLM_BALANCED + "--num-redundant-experts 8", None),
+        (BALANCED + "--enable-eplb --ep-num-redundant-experts 16", 16),
+        (BALANCED + "--init-expert-location /layouts/day.json --ep-num-redundant-experts 16", 16),
+        (BALANCED + "--ep-num-redundant-experts 16", None),
+    ],
+)
+def test_experts_that_an_engine_places_by_load_are_those_of_the_plan(script: str, copies: int | None) -> None:
+    (role,) = read(f"#!/bin/bash\n{script}\n").fields["roles"]
+    assert role.get("redundant_experts") == copies
+
+
+def test_copies_of_experts_are_priced_and_launched_again() -> None:
+    script = f"#!/bin/bash\n{VLLM_BALANCED}--enable-eplb --num-redundant-experts 16 {LIMITS}\n"
+    envelope = plan(script)
+    decision = ServeDecision.model_validate(envelope.decision)
+    assert decision.roles[0].limits["redundant_experts"] == 16
+    (text,) = emit(envelope, decision, "vllm").values()
+    (role,) = read(text).fields["roles"]
+    assert role["redundant_experts"] == 16
 
 
 def test_sequences_beyond_the_cache_are_told_and_not_planned() -> None:

@@ -96,9 +96,10 @@ def _sharding(job: LaunchJob) -> Section:
 def _require_automodel(job: LaunchJob) -> None:
     """Raises PlannerError for what NeMo AutoModel's configuration cannot say."""
     decision, shape = job.decision, job.shape
+    pretrained = job.options.task == "pretrain"
     whole = [run for run in job.stages if run.recompute.granularity == "full"]
     problems = (
-        (job.options.task == "pretrain", "roles", "no pre-training from scratch here"),
+        (pretrained, "roles", "no pre-training from scratch here"),
         (shape.pp > 1, "roles", "no pipeline here"),
         (shape.ep * shape.moe_tp > 1, "roles", "no experts on several ranks here"),
         (decision.zero_stage not in RESHARD, "zero_stage", f"no ZeRO {decision.zero_stage} here"),
@@ -115,7 +116,6 @@ def _require_automodel(job: LaunchJob) -> None:
             "no recomputation of a part of the layers whole",
         ),
     )
-    pretrained = job.options.task == "pretrain"
     hint = target_of_task(job) if pretrained else or_other_target(job, "plan without it", "megatron-bridge")
     raise_all(*((applies, refuse(f"NeMo AutoModel has {what}", where, hint)) for applies, where, what in problems))
 

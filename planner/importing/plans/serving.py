@@ -239,9 +239,11 @@ def _with_tiers(setting: "ServeSetting") -> "ServeSetting":
     return with_memory(setting, cached)
 
 
-def _axes(instances: "Sequence[Instances]", smaller: Sequence[int] = ()) -> dict[str, list[int]]:
+def _axes(instances: "Sequence[Instances]", smaller: Sequence[int] = ()) -> dict[str, list[Any]]:
     """What the instances have on every axis, and batches `smaller` than theirs."""
-    axes: dict[str, list[int]] = {
+    from planner.kinds.serve.deployed.instances import copies_axis
+
+    axes: dict[str, list[Any]] = {
         name: sorted({getattr(part.shape, name) for part in instances}) for name in ("tp", "pp", "dp", "ep")
     }
     for name in ("max_batch", "chunk_tokens"):
@@ -249,4 +251,4 @@ def _axes(instances: "Sequence[Instances]", smaller: Sequence[int] = ()) -> dict
         if name == "max_batch" and values:
             values = sorted({*values, *(batch for batch in smaller if batch < values[-1])})
         axes |= {name: values} if values else {}
-    return axes
+    return axes | copies_axis(instances)

@@ -22,6 +22,7 @@ from planner.hardware.accelerator import Accelerator
 from planner.kinds.serve.deployed.instances import Instances
 from planner.kinds.serve.steady.shapes import InstanceShape
 from planner.models.architecture import Architecture, MoeFfn
+from planner.plan.records import BY_NUMBER
 
 LEAST_SHARE = 4  # of vLLM's budget, 1 in so many, that prompts have beside a full batch
 
@@ -69,7 +70,11 @@ class EngineRole:
         return default, f"{self.role['role']}: {field} is left to {self.engine}, whose default here is {default}"
 
     def shape(self) -> InstanceShape:
-        """The degrees of one instance."""
+        """The degrees of one instance, and how its experts lie."""
+        shape, copies = self._laid_out(), self.role.get("redundant_experts")
+        return replace(shape, redundant=copies) if copies is not None and shape.ep > 1 else shape
+
+    def _laid_out(self) -> InstanceShape:
         tp, pp, dp, ep = (self.degree(name) for name in ("tp", "pp", "dp", "ep"))
         if self.shared:
             if tp % dp:
@@ -102,6 +107,8 @@ class EngineRole:
         changed: dict[str, Any] = {}
         if after.shape != before.shape:
             changed |= self._degrees(after.shape)
+            if after.shape.redundant != before.shape.redundant:
+                changed["redundant_experts"] = None if after.shape.redundant == BY_NUMBER else after.shape.redundant
         gpus = after.shape.devices * (self.copies if after.shape == before.shape else 1)
         if after.shape != before.shape or after.replicas != before.replicas:
             changed |= {"replicas": after.replicas * after.shape.devices // gpus, "gpus_per_replica": gpus}

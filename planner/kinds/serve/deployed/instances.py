@@ -16,6 +16,7 @@ from planner.kinds.serve.steady.points import CHUNK_TOKENS, CONTEXT_RULE, DECODE
 from planner.kinds.serve.steady.search import Outcome, ServeSetting, list_candidates, prepare
 from planner.kinds.serve.steady.shapes import InstanceShape
 from planner.kinds.serve.verified.neighbours import Axes
+from planner.plan.records import BY_NUMBER
 from planner.problem.resolve import Resolved
 from planner.solvers.mix import Flow, MixObjective, MixSolution
 from planner.solvers.result import SolveResult, Status
@@ -43,11 +44,17 @@ def setting_around(resolved: Resolved, instances: Sequence[Instances]) -> ServeS
     axes = {"max_batch": sorted({*DECODE_BATCHES, *batches}), "chunk_tokens": sorted({*usual, *chunks})}
     if not instances:
         axes = {}
-    options = ServeOptions.model_validate({**axes, **resolved.problem.options}).model_dump(
+    options = ServeOptions.model_validate({**axes, **copies_axis(instances), **resolved.problem.options}).model_dump(
         mode="json", exclude_unset=True
     )
     problem = resolved.problem.model_copy(update={"options": options})
     return prepare(replace(resolved, problem=problem), reserving=False)
+
+
+def copies_axis(instances: Sequence[Instances]) -> dict[str, list[int | str]]:
+    """The option by which experts lie as they do in these instances, or by number; none where all do."""
+    copies = sorted({part.shape.redundant for part in instances} - {BY_NUMBER})
+    return {"redundant_experts": ["off", *copies]} if copies else {}
 
 
 def types_at_hand(setting: ServeSetting) -> list[Candidate]:
