@@ -75,9 +75,12 @@ _NAMED_PRECISIONS = (("-nvfp4", "nvfp4", "fp8"), ("-fp4", "nvfp4", "fp8"), ("-fp
 
 
 def read_config(path: Path) -> dict[str, object]:
-    """The JSON object in `path`. Raises PlannerError when it cannot be read or is not an object."""
+    """The JSON object in `path`, with the Infinity and NaN of Python's writer as text: plans keep the file as JSON.
+
+    Raises PlannerError when it cannot be read or is not an object.
+    """
     try:
-        data = json.loads(path.read_bytes().decode("utf-8"))
+        data = json.loads(path.read_bytes().decode("utf-8"), parse_constant=str)
     except FileNotFoundError as error:
         raise file_not_found(path, otherwise="give a config.json") from error
     except OSError as error:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from planner.documents.files import canonical_json
 from planner.errors import PlannerError
 from planner.models.architecture import (
     Architecture,
@@ -281,6 +282,13 @@ def test_a_file_that_is_no_config_is_one_clear_error(tmp_path: Path) -> None:
             load_model(path)
     with pytest.raises(PlannerError, match="cannot read it"):
         load_model("nul\0byte")
+
+
+def test_infinity_as_python_writes_it_is_read_as_text_that_a_plan_can_hold(tmp_path: Path) -> None:
+    """Nemotron-H states `time_step_limit` so."""
+    (tmp_path / "config.json").write_text('{"time_step_limit": [0.0, Infinity]}')
+    contents = read_config(tmp_path / "config.json")
+    assert canonical_json(contents) == '{"time_step_limit":[0.0,"Infinity"]}'
 
 
 def test_a_model_is_named_after_its_folder(tmp_path: Path) -> None:
