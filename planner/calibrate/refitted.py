@@ -99,7 +99,8 @@ def _records(
     records = read_serving(paths, given, deploy_planned(plan, given) if plan is not None else None)
     say(f"note: left out {line}" for line in records.left_out)
     if not records.rows:
-        raise PlannerError("no measured deployment is usable", where=paths[0], hint="see what was left out, and why")
+        hint = "see what was left out, and why" if records.left_out else "give rows below the header"
+        raise PlannerError("no measured deployment is usable", where=paths[0], hint=hint)
     return records
 
 

@@ -14,6 +14,7 @@ instances. Further columns are ignored.
 """
 
 import csv
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
@@ -21,7 +22,8 @@ from functools import cache
 from pydantic import ValidationError
 
 from planner.costs.serving.speculation import Drafter, drafter_of
-from planner.errors import PlannerError, in_one_line
+from planner.engines.serving.registry import SERVING_ENGINES
+from planner.errors import PlannerError, in_one_line, require_known
 from planner.estimate.case import REQUESTS_PER_CLIENT, Case, Part, Refused
 from planner.estimate.settings import held_steps, redundant_of_row, settings_of_row
 from planner.hardware.cluster import Pool
@@ -49,9 +51,15 @@ def cases_of_rows(rows: Iterable[Mapping[str, str]]) -> Iterator[Case | Refused]
 
 
 def rows_of_table(lines: Iterable[str], source: str) -> Iterator[dict[str, str]]:
-    """The rows of a table, by column; raises PlannerError for a table that lacks a column or is none."""
+    """The rows of a table, by column.
+
+    Raises PlannerError for a table that lacks a column, has one twice or is none, and for a row with more values.
+    """
     try:
         reader = csv.DictReader(lines)
+        twice = [name for name, times in Counter(reader.fieldnames or ()).items() if times > 1 and name]
+        if twice:
+            raise PlannerError(f"has two columns `{twice[0]}`", where=f"{source}:1", hint="leave one of them out")
         missing = [name for name in REQUIRED if name not in (reader.fieldnames or ())]
         if missing:
             raise PlannerError(
@@ -59,7 +67,11 @@ def rows_of_table(lines: Iterable[str], source: str) -> Iterator[dict[str, str]]
                 where=f"{source}:1",
                 hint=f"its columns must hold {', '.join(REQUIRED)}",
             )
-        yield from reader
+        for row in reader:
+            if None in row:
+                what = f"has more values than the {len(row) - 1} columns of the header"
+                raise PlannerError(what, where=f"{source}:{reader.line_num}", hint="quote values that hold commas")
+            yield row
     except csv.Error as error:
         raise PlannerError(f"is no table: {error}", where=source, hint="give a CSV file with a header") from None
 
@@ -72,7 +84,11 @@ def _case(row: Mapping[str, str]) -> Case | Refused:
 
 
 def case_of_row(row: Mapping[str, str]) -> Case:
-    """The deployment of one row; raises PlannerError for an unknown model or system, and for what is no number."""
+    """The deployment of one row.
+
+    Raises PlannerError for an unknown model, system or engine, for what is no number, and for what no deployment is.
+    """
+    require_known("engine", row.get("backend") or "", SERVING_ENGINES, where="backend")
     try:
         case = _build(row)
     except (ValueError, OverflowError, KeyError, TypeError) as error:
@@ -86,7 +102,12 @@ def _require_possible(case: Case, mode: str) -> None:
     parts = [part for part in (case.prefill, case.decode) if part is not None]
     degrees = [value for part in parts for value in (part.replicas, part.tp, part.pp, part.dp)]
     experts = [value for part in parts for value in (part.moe_tp, part.ep)]  # 0 where a model has none
-    sizes = (case.isl, case.osl, float(case.clients) or case.rate_per_s, case.memory_utilisation)
+    sizes = {
+        "isl": case.isl,
+        "osl": case.osl,
+        "concurrency or rate_per_s": float(case.clients) or case.rate_per_s,
+        "memory_utilisation": case.memory_utilisation,
+    }
     wrong = [
         name
         for name, right in (
@@ -97,12 +118,16 @@ def _require_possible(case: Case, mode: str) -> None:
             ("micro_batches", all(part.micro_batches in (1, 2) for part in parts)),
             ("draft_tokens", 0 <= case.draft_tokens <= MOST_DRAFTS),
             ("prefix_hits", 0 <= case.prefix_hits <= 1),
-            ("lengths, load or memory", all(0 < size < LARGEST for size in sizes)),
+            *((name, 0 < size < LARGEST) for name, size in sizes.items()),
         )
         if not right
     ]
     if wrong:
         raise PlannerError(f"{wrong[0]} of the row cannot be", hint="correct the row")
+    ranks = sum(part.replicas * part.tp * part.pp * part.dp for part in parts)
+    if case.gpus != ranks:
+        hint = "correct one of them, or `workers`, the instances"
+        raise PlannerError(f"`gpus` is {case.gpus}, and the degrees of parallelism make {ranks}", hint=hint)
 
 
 def _build(row: Mapping[str, str]) -> Case:

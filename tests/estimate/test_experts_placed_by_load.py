@@ -84,8 +84,8 @@ def test_a_release_that_can_is_taken() -> None:
         ),
         (
             {
-                "decode_redundant_experts": "32", "decode_moe_ep": "1", "decode_dp": "1", "aic_model": "Qwen/Qwen3-32B",
-                "weights": "fp8", "concurrency": "64",
+                "decode_redundant_experts": "32", "decode_moe_ep": "1", "decode_dp": "1", "gpus": "5",
+                "aic_model": "Qwen/Qwen3-32B", "weights": "fp8", "concurrency": "64",
             },
             "redundant experts need ranks that share experts",
         ),

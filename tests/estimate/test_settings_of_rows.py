@@ -11,7 +11,7 @@ from planner.engines.settings import setting_rows
 from planner.errors import PlannerError
 from planner.estimate.case import Case, Refused
 from planner.estimate.evaluate import Estimate, batch_of, evaluate
-from planner.estimate.measured import case_of_row
+from planner.estimate.measured import case_of_row, rows_of_table
 from planner.estimate.settings import OLDEST, priced_version
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
@@ -64,6 +64,29 @@ def test_settings_that_the_table_states_win() -> None:
 def test_a_share_of_hits_beyond_one_is_refused() -> None:
     with pytest.raises(PlannerError, match="prefix_hits"):
         case(COLOCATED, prefix_hits="1.5")
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"backend": "TRT-LLM"}, "unknown engine `TRT-LLM`"),
+        ({"gpus": "8"}, "`gpus` is 8, and the degrees of parallelism make 2"),
+        ({"isl": "0"}, "isl of the row cannot be"),
+    ],
+)
+def test_what_contradicts_itself_or_is_unknown_is_named(changes: dict[str, str], says: str) -> None:
+    with pytest.raises(PlannerError, match=says):
+        case_of_row({**COLOCATED, **changes})
+
+
+@pytest.mark.parametrize(
+    ("header", "row", "says"),
+    [("osl", "1,2", "more values than the 8 columns of the header"), ("osl,osl", "1,2", "has two columns `osl`")],
+)
+def test_tables_whose_values_have_no_column_of_their_own_are_refused(header: str, row: str, says: str) -> None:
+    lines = [f"id,system,backend,mode,isl,concurrency,gpus,{header}", f"a,h100_sxm,vllm,agg,8,1,1,{row}"]
+    with pytest.raises(PlannerError, match=says):
+        list(rows_of_table(lines, "own.csv"))
 
 
 @pytest.mark.parametrize("limit", [{"max_batch": "-5"}, {"chunk_tokens": "-1"}])
@@ -134,6 +157,7 @@ def test_releases_that_a_table_leaves_out_are_those_of_the_day(
 @pytest.mark.parametrize(("dp", "degrees"), [("32", (1, 32, 32)), ("4", (4, 1, 1))])
 def test_recipes_that_leave_out_expert_parallelism_have_it_over_nodes(dp: str, degrees: tuple[int, int, int]) -> None:
     ranks = {"decode_tp": "1", "decode_dp": dp, "decode_moe_tp": dp, "decode_moe_ep": "1", "decode_workers": "1"}
+    ranks["gpus"] = str(8 + int(dp))
     early = case(DISAGGREGATED, backend="sglang", backend_version="0.5.5.post2", **ranks).decode
     assert (early.tp, early.dp, early.ep) == degrees
     later = case(DISAGGREGATED, backend="sglang", backend_version="0.5.8", **ranks).decode
@@ -143,8 +167,8 @@ def test_recipes_that_leave_out_expert_parallelism_have_it_over_nodes(dp: str, d
 def test_attention_ranks_wait_for_each_other_half_of_the_longest_wait_at_most() -> None:
     row = {**COLOCATED, "backend": "trtllm", "family": "gpt-oss-120b", "osl": "1024", "moe_tp": "1"}
     assert case({**row, "dp": "1"}).hold_steps == 0.0
-    assert case({**row, "dp": "2"}, concurrency="32").hold_steps == 30.0
-    assert case({**row, "dp": "2"}, concurrency="512").hold_steps == pytest.approx(2 * 0.9 * 1024 / 512)
+    assert case({**row, "dp": "2", "gpus": "4"}, concurrency="32").hold_steps == 30.0
+    assert case({**row, "dp": "2", "gpus": "4"}, concurrency="512").hold_steps == pytest.approx(2 * 0.9 * 1024 / 512)
 
 
 @pytest.mark.parametrize(
@@ -315,7 +339,7 @@ def test_kimi_on_several_nodes_decodes_attention_data_parallel_as_its_recipe_say
     wide = {"decode_workers": "1", "decode_tp": "16", "decode_moe_tp": "1", "decode_moe_ep": "16"}
     narrow = {"decode_tp": "4", "decode_moe_tp": "1", "decode_moe_ep": "4"}
     for decode, own in ((wide, (1, 16)), (narrow, (4, 1))):
-        known = case(DISAGGREGATED, **kimi, **degrees, **decode)
+        known = case(DISAGGREGATED, **kimi, **degrees, **decode, gpus="20")
         assert known.prefill is not None
         assert (known.prefill.tp, known.prefill.dp) == (1, 4)
         assert (known.decode.tp, known.decode.dp) == own
