@@ -1,7 +1,9 @@
 """Estimates cases: groups those that share a cost model, prices steps as arrays, then simulates or solves the mean.
 
 Four steps are priced for every case: decoding at its full batch and at half of it, one prompt, and a step full of
-prompts. Decoding is linear in the batch between the first two, prefill in tokens through the others. Every loop is
+prompts. Decoding is linear in the batch between the first two, prefill in tokens through the others. What pads a batch to the
+next CUDA graph costs nothing: products read the same weights, attention has nothing to read, and no expert is read for
+it (SGLang leaves such tokens out: srt/layers/moe/topk.py, `num_token_non_padded`). Every loop is
 settled in the mean (`mean_field.settle`); the times of a closed one, with its opening burst and its queues, are those
 of the benchmark simulated request by request (`estimate.closed_loop`), and its rate follows from them.
 """
@@ -20,7 +22,6 @@ from planner.costs.rates.calibration import load_calibration
 from planner.costs.rates.pricer import make_pricer
 from planner.costs.rates.spread import ErrorSpread, features_of
 from planner.costs.rates.step import launches
-from planner.costs.serving.graphs import pad_graph_batch
 from planner.costs.serving.memory import activation_bytes, kv_cache_bytes, weight_bytes
 from planner.engines.load import release_of
 from planner.estimate.case import Case, Part, Refused
@@ -332,7 +333,7 @@ class Batch:
         beside = frame.full_batch / decode.pp * (1.0 - frame.disaggregated)
         priced = [
             *(
-                (decode, Work.decode(pad_graph_batch(batch) / decode.pp, context))
+                (decode, Work.decode(batch / decode.pp, context))
                 for batch in (frame.full_batch, half_of(frame.full_batch))
             ),
             (prefill, Work.of(tokens, 1.0, before, beside, context)),

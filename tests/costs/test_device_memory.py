@@ -1,6 +1,5 @@
 """Bytes on a device against the whole model's, and against what must fit."""
 
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.costs.operators.work import Shards
-from planner.costs.serving.graphs import mean_graph_batch, pad_graph_batch
 from planner.costs.serving.memory import activation_bytes, footprint, kv_cache_bytes, weight_bytes
 from planner.models import parameters
 from planner.models.architecture import BITS, Architecture
@@ -155,18 +153,3 @@ def test_weights_divide_as_their_tensors_are_sharded_and_whole_layers_go_to_the_
     assert alone == 32 * layer_bytes(1) + ends + 2 * hidden
     assert wide == 32 * layer_bytes(16) + ends / 16 + 2 * hidden
     assert staged == pytest.approx(11 * layer_bytes(2) + (ends / 2 + 2 * hidden) / 2, rel=1e-12)
-
-
-def test_a_decode_batch_is_padded_to_the_next_one_that_engines_capture() -> None:
-    captured = [1, 2, 4, *range(8, 72, 8)]
-    wanted = [min(size for size in captured if size >= batch) for batch in range(1, 65)]
-    assert pad_graph_batch(np.arange(1, 65)).tolist() == wanted
-    assert pad_graph_batch([9, 12], most=12).tolist() == [12.0, 12.0]
-
-
-def test_batches_that_spread_as_poisson_numbers_run_in_graphs_as_large_as_said() -> None:
-    numbers = np.arange(1, 200)
-    for others in (0.0, 0.4, 1.0, 2.0, 5.0, 9.0, 30.0, 57.0):
-        chances = np.exp((numbers - 1) * np.log(max(others, 1e-9)) - others - np.vectorize(math.lgamma)(numbers))
-        padded = float(chances @ pad_graph_batch(numbers))
-        assert float(mean_graph_batch(1.0 + others)) == pytest.approx(padded, abs=0.15)

@@ -14,7 +14,6 @@ from planner.costs.operators.work import Shards, Work
 from planner.costs.rates.calibration import Calibration, EngineOverheads
 from planner.costs.rates.pricer import Pricer, make_pricer
 from planner.costs.rates.step import step_time
-from planner.costs.serving.graphs import pad_graph_batch
 from planner.costs.serving.memory import activation_bytes, kv_cache_bytes, weight_bytes
 from planner.costs.serving.tables import geometric_axis
 from planner.errors import PlannerError
@@ -22,6 +21,7 @@ from planner.hardware.cluster import Pool
 from planner.kinds.place.decision import PlaceOptions
 from planner.models.architecture import Architecture, GroupedQueryAttention, LatentAttention, LinearAttention
 from planner.problem.resolve import Resolved, Workload
+from planner.simulate.fleet.step_grid import interpolated
 from planner.solvers.placement.batched_groups import Batches
 from planner.solvers.placement.shared_groups import GroupShape
 
@@ -220,8 +220,7 @@ def _batches(engines: Sequence[_Engine], degrees: Sequence[Degrees], options: Pl
     context_X = geometric_axis(longest)[1:]
     prompt_T = geometric_axis(max(float(options.chunk_tokens), longest))[1:]
     most = options.max_batch
-    sequences = np.arange(1, most + 1, dtype=np.float64)
-    padded, of_graph = np.unique(np.array(pad_graph_batch(sequences, most), dtype=np.float64), return_inverse=True)
+    counts, sequence_B = np.arange(1, most + 1, dtype=np.float64), geometric_axis(most)[1:]
     decode = np.zeros((len(degrees), len(engines), most + 1, len(context_X)))
     prefill = np.zeros((len(degrees), len(engines), len(prompt_T)))
     known: dict[tuple[Architecture, float, Degrees], int] = {}
@@ -233,8 +232,9 @@ def _batches(engines: Sequence[_Engine], degrees: Sequence[Degrees], options: Pl
             decode[c, m], prefill[c, m] = decode[c, known[key]], prefill[c, known[key]]
             continue
         known[key] = m
-        count, context = (mesh.ravel() for mesh in np.meshgrid(padded, context_X, indexing="ij"))
-        decode[c, m, 1:] = engine.seconds(each, Work.decode(count, context)).reshape(len(padded), -1)[of_graph]
+        count, context = (mesh.ravel() for mesh in np.meshgrid(sequence_B, context_X, indexing="ij"))
+        seconds = engine.seconds(each, Work.decode(count, context)).reshape(len(sequence_B), -1)
+        decode[c, m, 1:] = interpolated(sequence_B, seconds.T, counts).T
         prompts = np.maximum(prompt_T / engine.prompt_tokens, 1.0)
         prefill[c, m] = engine.seconds(each, Work.prefill(prompt_T, 0.0, prompts))
     limits = [_limits(engine) for engine in engines]

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from planner.arrays import Floats, Ints
-from planner.costs.serving.graphs import pad_graph_batch
 
 if TYPE_CHECKING:
     from planner.costs.operators.work import Shards, Work
@@ -58,10 +57,10 @@ class StepGrid:
 
     def prefill_s(self, tokens: float, attended: float) -> float:
         """A step that only prefills tokens that attend to so many each on average."""
-        by_tokens = _interpolated(self.attended, self.mixed_s[0, 0], np.array([attended]))[:, 0]
-        own_s = _interpolated(self.tokens, by_tokens, np.array([tokens]))[0]
+        by_tokens = interpolated(self.attended, self.mixed_s[0, 0], np.array([attended]))[:, 0]
+        own_s = interpolated(self.tokens, by_tokens, np.array([tokens]))[0]
         joint_s, least_s = (
-            _interpolated(self.rank_tokens, values, np.array([tokens]))[0] for values in (self.joint_s, self.least_s)
+            interpolated(self.rank_tokens, values, np.array([tokens]))[0] for values in (self.joint_s, self.least_s)
         )
         return float(max(own_s + joint_s, least_s))
 
@@ -188,12 +187,10 @@ def drafting_s(drafter: "Drafter | None", pricer: "Pricer", shards: "Shards", wo
 
 def _by_batch(batches: Floats, seconds: Floats, most: int) -> Floats:
     """Decode steps [N, C] of every batch from those [N', C] on an axis."""
-    counts = np.arange(most + 1, dtype=np.float64)
-    runs = np.where(counts == 0, 0.0, pad_graph_batch(counts, most))
-    return np.ascontiguousarray(_interpolated(batches, seconds.T, runs).T)
+    return np.ascontiguousarray(interpolated(batches, seconds.T, np.arange(most + 1, dtype=np.float64)).T)
 
 
-def _interpolated(axis: Floats, values: Floats, points: Floats) -> Floats:
+def interpolated(axis: Floats, values: Floats, points: Floats) -> Floats:
     """`values` [..., A] on an axis [A], at points [P] within it: [..., P]."""
     if len(axis) == 1:
         return np.repeat(values, len(points), axis=-1)

@@ -7,7 +7,6 @@ import numpy as np
 from planner.arrays import Floats
 from planner.costs.operators.forward import ranks_in_step
 from planner.costs.operators.work import Shards
-from planner.costs.serving.graphs import mean_graph_batch, pad_graph_batch
 from planner.kinds.serve.steady.attained import Pace
 from planner.kinds.serve.steady.candidates import Candidate, Capacity
 from planner.kinds.serve.steady.demand import Queue, Target, TimeLimit
@@ -104,7 +103,7 @@ def _decoding(
     """
     batches = np.append(0.0, np.unique(np.geomspace(1, max(candidate.max_batch, 1), 32).round()))
     met = np.minimum(batches + target.met_besides, batches[-1])
-    step, recalled_s = _mean_steps(candidate, target, pool_costs, np.maximum(met, 1.0))
+    step, recalled_s = _steps(candidate, target, pool_costs, np.maximum(met, 1.0))
     ranks = ranks_in_step(pool_costs.costs.arch, np.full(len(batches), candidate.shape.dp))
     yielded = _yielded(candidate, pool_costs)
     steps = target.osl / yielded
@@ -142,27 +141,16 @@ def _yielded(candidate: Candidate, pool_costs: PoolCosts) -> float:
     return float(pool_costs.costs.tokens_per_step(np.array([float(candidate.draft_tokens)]))[0])
 
 
-def _mean_steps(candidate: Candidate, target: Target, pool_costs: PoolCosts, batches: Floats) -> tuple[Floats, Floats]:
-    """Mean decode steps of one instance, by the sequences that a request meets; of them, attention to prompts.
-
-    Numbers of sequences spread around their mean, so steps are those of the mean graph, at most the largest batch's.
-    """
-    padded = np.minimum(mean_graph_batch(batches), pad_graph_batch(batches[-1]))
-    graphs = np.unique(pad_graph_batch(np.append(batches, padded)))
-    step, recalled_s = _steps(candidate, target, pool_costs, graphs)
-    return np.interp(padded, graphs, step), np.interp(padded, graphs, recalled_s)
-
-
-def _steps(candidate: Candidate, target: Target, pool_costs: PoolCosts, graphs: Floats) -> tuple[Floats, Floats]:
-    """Decode steps of one instance, by the sequences of a rank that fill a graph; of them, attention to prompts."""
+def _steps(candidate: Candidate, target: Target, pool_costs: PoolCosts, batches: Floats) -> tuple[Floats, Floats]:
+    """Decode steps of one instance, by the sequences of a rank that a request meets; of them, attention to prompts."""
     shape, ffn = candidate.shape, candidate.ffn
     if ffn is not None:
         sides = candidate.sides(pool_costs)
-        units = sides.units(shape, ffn.shape, ffn.micro_batches, len(graphs))
-        return sides.tpot_s(units, graphs, target.context), np.zeros(len(graphs))
-    shards = Shards.of(*(np.full(len(graphs), degree) for degree in shape.degrees))
-    context = np.full(len(graphs), target.context)
-    drafts = np.full(len(graphs), float(candidate.draft_tokens))
+        units = sides.units(shape, ffn.shape, ffn.micro_batches, len(batches))
+        return sides.tpot_s(units, batches, target.context), np.zeros(len(batches))
+    shards = Shards.of(*(np.full(len(batches), degree) for degree in shape.degrees))
+    context = np.full(len(batches), target.context)
+    drafts = np.full(len(batches), float(candidate.draft_tokens))
     costs = pool_costs.costs.of_role(candidate.function)
-    shared = decode_step(costs, shards, graphs, context, drafts)
-    return decode_pace_s(costs, shards, graphs, context, shared.seconds, drafts), target.recalled_s(shared)
+    shared = decode_step(costs, shards, batches, context, drafts)
+    return decode_pace_s(costs, shards, batches, context, shared.seconds, drafts), target.recalled_s(shared)

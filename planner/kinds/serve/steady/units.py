@@ -14,7 +14,6 @@ from planner.arrays import Bools, Floats, Indices
 from planner.costs.operators.work import Shards, Work
 from planner.costs.rates.step import StepTime
 from planner.costs.serving.attention_ffn import RemoteFfn, Units, UnitStep, ffn_weight_bytes, unit_step
-from planner.costs.serving.graphs import pad_graph_batch
 from planner.costs.serving.memory import activation_bytes, kv_cache_bytes, weight_bytes
 from planner.hardware.cluster import Pool
 from planner.kinds.serve.options import ServeOptions
@@ -86,7 +85,7 @@ class Sides:
 
     def decode_step(self, units: Units, batch: Floats, context: float) -> UnitStep:
         """A step of units whose ranks hold `batch` sequences each, all micro-batches together [N]."""
-        return self.step(units, Work.decode(pad_graph_batch(batch) / units.micro_batches, np.full(len(batch), context)))
+        return self.step(units, Work.decode(batch / units.micro_batches, np.full(len(batch), context)))
 
     def tpot_s(self, units: Units, batch: Floats, context: float) -> Floats:
         """Time per output token [N] of units whose ranks hold `batch` sequences each."""

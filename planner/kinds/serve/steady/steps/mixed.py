@@ -9,7 +9,6 @@ from planner.costs.operators.forward import ranks_in_step
 from planner.costs.operators.work import Shards
 from planner.costs.rates.calibration import EngineOverheads
 from planner.costs.rates.step import StepTime
-from planner.costs.serving.graphs import pad_graph_batch
 from planner.kinds.serve.steady.steps.first_tokens import Engines
 from planner.kinds.serve.steady.steps.formulas import Costs, Prefill, colocated_tpot_s, decode_step, prefill_mixed
 from planner.kinds.serve.steady.steps.pipelines import Holds, decode_pace_s, held_by_prompts
@@ -28,10 +27,9 @@ class MixedSteps:
 def paced_decode(
     costs: Costs, shards: Shards, batch: Floats, context: Floats, drafts: Floats
 ) -> tuple[StepTime, Floats]:
-    """A step of `batch` sequences a rank without prompts, padded as graphs are, and its seconds [N] in stages."""
-    padded = pad_graph_batch(batch)
-    decode = decode_step(costs, shards, padded, context, drafts)
-    return decode, decode_pace_s(costs, shards, padded, context, decode.seconds, drafts)
+    """A step of `batch` sequences a rank without prompts, and its seconds [N] in stages."""
+    decode = decode_step(costs, shards, batch, context, drafts)
+    return decode, decode_pace_s(costs, shards, batch, context, decode.seconds, drafts)
 
 
 def mixed_steps(
