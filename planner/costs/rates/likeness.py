@@ -107,5 +107,5 @@ class Likeness:
         return ErrorBelief(mean, self.held * np.sqrt(variance), freedom)
 
 
-TPOT = Likeness(0.0564, 0.116, 0.0556, 2.82, 3.83, freedom=2.25, held=0.855)
-TTFT = Likeness(0.236, 0.334, 0.229, 2.62, 5.96, freedom=2.2, held=0.779)
+TPOT = Likeness(0.0550, 0.113, 0.0556, 2.79, 4.00, freedom=2.23, held=0.863)
+TTFT = Likeness(0.233, 0.334, 0.230, 2.64, 6.03, freedom=2.2, held=0.779)
