@@ -6,6 +6,7 @@ from typing import Protocol
 from planner.engines.release import Release
 from planner.models.architecture import (
     Architecture,
+    DenseFfn,
     GroupedQueryAttention,
     LatentAttention,
     LinearAttention,
@@ -51,12 +52,34 @@ def _hybrid(arch: Architecture) -> bool:
     return any(isinstance(layer.mixer, LinearAttention) for layer in arch.layers)
 
 
+BLOCK = 128  # values of a weight in fp8_block that share a scale, on either side
+
+
+def cuts_blocks(arch: Architecture, tp: int, moe_tp: int) -> bool:
+    """Whether a shard's width of a layer in blocks of 128 by 128 is no multiple of them."""
+    formats = arch.precisions
+    for layer, _ in arch.layer_groups():
+        widths: list[tuple[str, float]] = []
+        match layer.ffn:
+            case DenseFfn() as ffn:
+                widths = [(formats.ffn, ffn.intermediate_size / tp)]
+            case MoeFfn() as ffn:
+                shared = ffn.shared_intermediate_size / tp
+                widths = [(formats.experts, ffn.intermediate_size / moe_tp), (formats.shared_experts, shared)]
+            case _:
+                pass
+        if any(name == "fp8_block" and width % BLOCK for name, width in widths):
+            return True
+    return False
+
+
 def _has_experts(arch: Architecture) -> bool:
     return any(isinstance(layer.ffn, MoeFfn) for layer in arch.layers)
 
 
 SHAPES: dict[str, Callable[[Degrees, Architecture], bool]] = {
     "experts-split-one-way": lambda shape, arch: shape.ep not in (1, shape.tp * shape.dp) and _has_experts(arch),
+    "whole-blocks": lambda shape, arch: cuts_blocks(arch, shape.tp, shape.moe_tp),
     "attention-split-one-way": lambda shape, _: shape.dp > 1 and shape.tp > 1,
     "no-two-batches": lambda shape, _: shape.micro_batches > 1,
     "no-two-batches-in-stages": lambda shape, _: shape.micro_batches > 1 and shape.pp > 1,

@@ -9,10 +9,13 @@ import yaml
 from planner.documents.read import parse_document
 from planner.emit.clusters.engines import ENGINES as WRITTEN
 from planner.engines.load import read_releases, release_of
+from planner.engines.parallelism import shape_rule
 from planner.engines.release import Release, judged_by
 from planner.engines.serving.registry import SERVING_ENGINES
 from planner.engines.settings import setting_rows
 from planner.errors import PlannerError
+from planner.kinds.serve.steady.shapes import InstanceShape
+from planner.models.library import find_model
 
 ENGINES = tuple(SERVING_ENGINES)
 FOLDER = Path(__file__).parents[2] / "planner" / "engines"
@@ -45,6 +48,16 @@ def test_every_entry_has_a_source(engine: str) -> None:
     for connector in release.connectors:
         assert set(connector.roles) == {"prefill", "decode"}
         assert "kv_both" not in connector.roles.values()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("tp", "ep", "runs"), [(4, 1, True), (8, 1, False), (8, 8, True)])
+def test_no_shard_cuts_blocks_of_128_that_share_a_scale(engine: str, tp: int, ep: int, *, runs: bool) -> None:
+    """Experts of Qwen3-235B are 1,536 wide: 192 on each of 8 ranks, which engines refuse to load in blocks."""
+    shape = InstanceShape(tp, 1, 1, tp // ep, ep)
+    arch = find_model("Qwen/Qwen3-235B-A22B-FP8")
+    assert (shape_rule(release_of(engine, None), shape, arch) is None) == runs
+    assert shape_rule(release_of(engine, None), shape, find_model("Qwen/Qwen3-235B-A22B")) is None
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])

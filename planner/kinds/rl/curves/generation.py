@@ -17,6 +17,7 @@ from planner.costs.rates.pricer import Pricer, make_pricer
 from planner.costs.rates.step import step_time
 from planner.costs.serving.memory import activation_bytes, kv_cache_bytes, weight_bytes
 from planner.costs.serving.speculation import Drafter, drafter_of, drafting_step
+from planner.engines.parallelism import cuts_blocks
 from planner.hardware.cluster import Pool
 from planner.kinds.rl.handover import host_bytes_per_s
 from planner.kinds.rl.setting import RlSetting
@@ -72,7 +73,7 @@ def _generators(setting: RlSetting, pool: Pool, mean_context: float, weights: st
     drafts = drafts_of(setting)
     room = pool.node.accelerator.usable_bytes(setting.resolved.problem.engine.memory_utilisation)
     room -= engine.workspace_bytes
-    for tp, pp, ep in _degrees(setting, pool):
+    for tp, pp, ep in _degrees(setting, arch, pool):
         if drafts is not None and pp > 1:
             continue  # engines draft without pipeline stages
         shards = Shards.of(tp, pp, 1, tp // ep, ep)
@@ -121,11 +122,11 @@ def measured_generators(setting: RlSetting) -> Iterator[GeneratorCurve]:
         yield GeneratorCurve(option, None, 0.0, {"measured": 1.0})
 
 
-def _degrees(setting: RlSetting, pool: Pool) -> Iterator[tuple[int, int, int]]:
+def _degrees(setting: RlSetting, arch: Architecture, pool: Pool) -> Iterator[tuple[int, int, int]]:
     """(tp, pp, ep) that the model's shapes allow. Tensor parallelism leaves a scale-up domain without stages alone."""
     domain = max(pool.node.num_gpus, pool.node.scale_up_size)
     wanted = setting.options.generation_tp or tuple(1 << power for power in range((MOST_DOMAINS * domain).bit_length()))
-    experts = [layer.ffn.num_experts for layer in setting.actor.layers if isinstance(layer.ffn, MoeFfn)]
+    experts = [layer.ffn.num_experts for layer in arch.layers if isinstance(layer.ffn, MoeFfn)]
     for tp in sorted(set(wanted)):
         if tp > min(MOST_DOMAINS * domain, pool.num_gpus) or (tp > domain and tp % domain):
             continue
@@ -135,8 +136,13 @@ def _degrees(setting: RlSetting, pool: Pool) -> Iterator[tuple[int, int, int]]:
             if (pp > 1 and tp < min(pool.node.num_gpus, domain)) or tp * pp > pool.num_gpus:
                 continue  # stages only where a node is full
             for ep in sorted({1, tp}) if experts else (1,):
-                if splits(setting.actor, tp, tp // ep, ep) and pp <= setting.actor.num_layers:
+                if serves(arch, tp, tp // ep, ep) and pp <= arch.num_layers:
                     yield tp, pp, ep
+
+
+def serves(arch: Architecture, tp: int, moe_tp: int, ep: int) -> bool:
+    """Whether engines run the model so: all divides, and no shard cuts a block of weights that shares a scale."""
+    return splits(arch, tp, moe_tp, ep) and not cuts_blocks(arch, tp, moe_tp)
 
 
 def splits(arch: Architecture, tp: int, moe_tp: int, ep: int) -> bool:

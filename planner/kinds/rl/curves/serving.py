@@ -16,7 +16,7 @@ from planner.costs.serving.memory import activation_bytes, kv_cache_bytes, weigh
 from planner.documents.units import format_si
 from planner.errors import Infeasible, PlannerError
 from planner.hardware.cluster import Pool
-from planner.kinds.rl.curves.generation import MOST_DOMAINS, PREFILL_TOKENS, splits
+from planner.kinds.rl.curves.generation import MOST_DOMAINS, PREFILL_TOKENS, serves
 from planner.kinds.rl.curves.shapes import Lengths
 from planner.kinds.rl.drawn import samples
 from planner.kinds.rl.options import ServedModel
@@ -106,7 +106,7 @@ def _sizes(arch: Architecture, spec: ServedModel, pool: Pool) -> list[int]:
     powers = [1 << power for power in range(most.bit_length())]
     able = [
         tp for tp in (spec.tp or powers)
-        if tp <= most and (tp <= domain or tp % domain == 0) and splits(arch, tp, tp // _ep(arch, tp), _ep(arch, tp))
+        if tp <= most and (tp <= domain or tp % domain == 0) and serves(arch, tp, tp // _ep(arch, tp), _ep(arch, tp))
     ]  # fmt: skip
     if spec.tp is not None:
         return sorted(set(able))
