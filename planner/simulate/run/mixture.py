@@ -13,7 +13,7 @@ from planner.simulate.requests.stream import Requests, together
 from planner.simulate.run.attainment import Draws, kept
 from planner.simulate.run.engine import simulate
 from planner.simulate.run.result import SimulationResult
-from planner.simulate.run.summary import saturated
+from planner.simulate.run.summary import saturated, waits_grow
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,15 +43,18 @@ class Mixture:
 
     def simulate(self, fleet: Fleet, rate_per_s: float, *, seed: int = 0) -> tuple[SimulationResult, ...]:
         """A run at a rate, workload by workload; the paths of `fleet` are those of these workloads."""
-        result = simulate(fleet, self.requests(rate_per_s), seed=seed)
-        if len(self) == 1:
-            return (result,)
-        return tuple(result.of_workload(workload) for workload in range(len(self)))
+        return self._parted(simulate(fleet, self.requests(rate_per_s), seed=seed))
 
     def keeps(self, fleet: Fleet, rate_per_s: float, *, seed: int = 0) -> bool:
         """Whether in a run at this rate each workload keeps all its limits, and waits of none of them grow."""
-        runs = self.simulate(fleet, rate_per_s, seed=seed)
-        return all(
-            kept(run, slo, draws.warm_up) and not saturated(run)
-            for run, slo, draws in zip(runs, self.slos, self.draws, strict=True)
+        result = simulate(fleet, self.requests(rate_per_s), seed=seed)
+        return not saturated(result) and all(
+            kept(run, slo, draws.warm_up) and not waits_grow(run)
+            for run, slo, draws in zip(self._parted(result), self.slos, self.draws, strict=True)
         )
+
+    def _parted(self, result: SimulationResult) -> tuple[SimulationResult, ...]:
+        """A run, workload by workload."""
+        if len(self) == 1:
+            return (result,)
+        return tuple(result.of_workload(workload) for workload in range(len(self)))

@@ -71,17 +71,17 @@ def attained(result: SimulationResult, slos: Sequence[SloSpec]) -> Bools:
 
 
 def saturated(result: SimulationResult) -> bool:
-    """Whether more arrives than is served: waits grow with time, or what is left to answer does."""
-    if result.requests.clients or len(result.requests) < FEWEST_TOLD or not result.complete.any():
-        return False
-    return _waits_grow(result) or _answers_pile_up(result)
+    """Whether a whole run is sent more than it serves: waits grow with time, or what is left to answer does."""
+    return waits_grow(result) or (_tells(result) and _answers_pile_up(result))
 
 
-def _waits_grow(result: SimulationResult) -> bool:
-    """As they do where requests are taken in order of arrival.
+def waits_grow(result: SimulationResult) -> bool:
+    """Whether requests, those of a workload alone too, wait the longer the later they come.
 
     A request waits until it is begun, and where it is decoded elsewhere for a place there before its first token.
     """
+    if not _tells(result):
+        return False
     known, complete = ~np.isnan(result.started_s), result.complete
     arrival_s, wait_s = result.arrival_s[known], np.fmax(result.started_s - result.arrival_s, result.ttft_s)[known]
     decoded_s = (result.e2e_s - result.ttft_s)[complete]
@@ -89,7 +89,7 @@ def _waits_grow(result: SimulationResult) -> bool:
 
 
 def _answers_pile_up(result: SimulationResult) -> bool:
-    """As they do where short ones overtake: few wait, and those that do are most of the work.
+    """As they do where short ones overtake: few wait, and those that do are most of the work. Of whole runs alone.
 
     What is left is the tokens that requests which came have not had, in seconds of arriving tokens. Tokens had are
     those of gaps, whose parts end with known answers, and first ones. It is held against the half of each answer that
@@ -111,6 +111,10 @@ def _answers_pile_up(result: SimulationResult) -> bool:
     left_s = (come - had) * (arrival_s[-1] - arrival_s[0]) / come[-1]
     half_s = 0.5 * float((tokens * tokens * _token_s(result))[taken].sum() / come[-1])
     return _grows(times_s, left_s, half_s + _undelayed_prefill_s(result))
+
+
+def _tells(result: SimulationResult) -> bool:
+    return not result.requests.clients and len(result.requests) >= FEWEST_TOLD and bool(result.complete.any())
 
 
 def _grows(arrival_s: Floats, values_s: Floats, service_s: float) -> bool:
