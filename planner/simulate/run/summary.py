@@ -92,8 +92,9 @@ def _answers_pile_up(result: SimulationResult) -> bool:
     """As they do where short ones overtake: few wait, and those that do are most of the work. Of whole runs alone.
 
     What is left is the tokens that requests which came have not had, in seconds of arriving tokens. Tokens had are
-    those of gaps, whose parts end with known answers, and first ones. It is held against the half of each answer that
-    is left on average where none is interrupted, at the median time of a token of its engine.
+    those of gaps, whose parts end with known answers, and first ones. What service explains of it is a prefill and the
+    half of each answer that is left on average where none is interrupted, at the median time of a token of its engine;
+    the rest is held against service as waits are.
     """
     tokens, gaps = result.requests.output_tokens.astype(np.float64), result.gaps.by_part
     taken = ~result.rejected & ~np.isnan(result.arrival_s)
@@ -109,8 +110,9 @@ def _answers_pile_up(result: SimulationResult) -> bool:
     order = np.argsort(result.arrival_s[taken], kind="stable")
     come = np.cumsum(tokens[taken][order])[np.searchsorted(arrival_s, times_s, side="right") - 1]
     left_s = (come - had) * (arrival_s[-1] - arrival_s[0]) / come[-1]
-    half_s = 0.5 * float((tokens * tokens * _token_s(result))[taken].sum() / come[-1])
-    return _grows(times_s, left_s, half_s + _undelayed_prefill_s(result))
+    decode_s = float((tokens * tokens * _token_s(result))[taken].sum() / come[-1])
+    prefill_s = _undelayed_prefill_s(result)
+    return _grows(times_s, left_s - (0.5 * decode_s + prefill_s), decode_s + prefill_s)
 
 
 def _tells(result: SimulationResult) -> bool:
