@@ -101,7 +101,8 @@ def model_findings(envelope: Envelope) -> Iterator[Finding]:
             yield _skipped("digest.models", f"not judged: {error.what}", place)
             continue
         right, stated = digest(model_facts(architecture)), envelope.digests.models.get(key)
-        yield _same("digest.models", right, stated, place, str(spec.name or spec.config))
+        source = "the catalog" if spec.name is not None else "the config.json in the plan"
+        yield _same("digest.models", right, stated, place, str(spec.name or spec.config), source)
 
 
 def side_file_findings(decision: Decision, base: Path | None) -> Iterator[Finding]:
@@ -122,10 +123,10 @@ def side_file_findings(decision: Decision, base: Path | None) -> Iterator[Findin
         yield Finding("digest.side_files", right, what, place, "restore that file, or solve again")
 
 
-def _same(rule: str, right: str, stated: str | None, place: str, name: str) -> Finding:
+def _same(rule: str, right: str, stated: str | None, place: str, name: str, source: str = "the catalog") -> Finding:
     if stated is None:
         return Finding(rule, False, f"the plan has no digest of `{name}`", place, _SOLVE_AGAIN)
-    what = f"the catalog says of `{name}` {'what' if right == stated else 'something else than'} it said to the plan"
+    what = f"{source} says of `{name}` {'what' if right == stated else 'something else than'} it said to the plan"
     return Finding(rule, right == stated, what, place, "solve again with the catalog of this version")
 
 

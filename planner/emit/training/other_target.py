@@ -13,11 +13,8 @@ def other_target(job: LaunchJob, *names: str) -> str:
     for name in names:
         engine = TRAINING_ENGINES[name]
         trains = options.task in engine.tasks and options.optimizer in engine.optimizers
-        if (
-            trains
-            and decision.precision in engine.precisions
-            and decision.zero_stage in engine.stages(pp, options.task)
-        ):
+        shards = decision.zero_stage in engine.stages(pp, options.task)
+        if trains and shards and decision.precision in engine.precisions:
             return f"use `--target {name}`"
     return ""
 
