@@ -47,6 +47,7 @@ SERVE: dict[str, Case] = {
         "options.overlap=[two-batch]",
         ROUTED + " ; options.dp=[4] ; options.ep=[4] ; options.modes=[colocated, disaggregated]",
     ),
+    "redundant_experts": apart("", "options.redundant_experts=[0]", ROUTED + " ; options.dp=[2] ; options.ep=[2]"),
     "speculation.method": apart(MTP, STATED, HEADS),
     "speculation.acceptance": apart("", "options.speculation.acceptance=0.8", HEADS + PARTED + MTP),
     "speculation.draft_tokens": apart("", "options.speculation.draft_tokens=[0]", HEADS + PARTED + MTP),
