@@ -34,6 +34,8 @@ def with_precision(arch: Architecture, weights: str | None, kv_cache: str | None
       moonshotai/Kimi-K3), with bf16 activations.
     - nvfp4, mxfp4 and int4 of a dense model: nothing.
 
+    fp8 of a checkpoint in blocks is fp8_block: engines load its scales as they are, whatever they are told.
+
     Formats go by any of their names (`models/formats.py`). Raises PlannerError for one that is not known.
     """
     stated = format_named(kv_cache, BITS, what="KV cache format") if kv_cache is not None else None
@@ -41,6 +43,8 @@ def with_precision(arch: Architecture, weights: str | None, kv_cache: str | None
     if weights is None:
         return replace(arch, precisions=replace(arch.precisions, kv_cache=cache))
     weights = format_named(weights, ("bf16", "fp16", *_ACTIVATION), what="weight format")
+    if weights == "fp8" and "fp8_block" in (arch.precisions.ffn, arch.precisions.experts):
+        weights = "fp8_block"
     if weights in ("bf16", "fp16"):
         return replace(arch, precisions=_uniform(weights, cache))
     plain = "fp16" if arch.precisions.embedding == "fp16" else "bf16"
