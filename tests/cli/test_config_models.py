@@ -65,3 +65,31 @@ def test_contents_are_of_a_config(run: "Run", tmp_path: Path) -> None:
     (tmp_path / "problem.yaml").write_text(PROBLEM.replace("config: models/tiny", "name: qwen3-8b, contents: {}"))
     refused = run("solve", str(tmp_path / "problem.yaml"))
     assert (refused.code, "`contents` are of a `config.json`" in refused.err) == (2, True)
+
+
+SERVED = """
+schema: planner.problem/1
+kind: workflow
+models: {writer: {config: models/tiny}}
+cluster: {pools: [{gpu: h100_sxm, gpus: 2, price: 2USD/h}]}
+workloads: [{input_tokens: 512, output_tokens: 16, load: {rate: 4/s}, slo: {latency: {p90: 2s}}}]
+objective: {minimize: cost}
+options:
+  simulated_requests: 200
+  stages: [{name: answer, serve: {limits_s: [2], options: {modes: [colocated], tp: [1], pp: [1]}}}]
+"""
+
+
+def test_workflows_serve_models_of_a_config_and_are_checked_without_it(run: "Run", tmp_path: Path) -> None:
+    config = tmp_path / "models" / "tiny" / "config.json"
+    config.parent.mkdir(parents=True)
+    config.write_text(json.dumps(CONFIG))
+    (tmp_path / "problem.yaml").write_text(SERVED)
+    path = tmp_path / "plan.json"
+    assert run("solve", str(tmp_path / "problem.yaml"), "-o", str(path)).code == 0
+    config.unlink()
+    assert run("check", str(path), "--level", "proof").code == 0
+    carried = {"writer": {"config": "tiny", "contents": CONFIG}}
+    document = json.loads(path.read_text())
+    assert document["inputs"]["models"] == carried
+    assert document["decision"]["stages"][0]["plan"]["inputs"]["models"] == carried

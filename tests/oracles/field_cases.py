@@ -133,9 +133,6 @@ def _carried(config: str) -> str:
     return f"models={json.dumps({'m': {'config': 'own', 'contents': SMALL_CONFIGS[config]}})}"
 
 
-OF_FILES = ("models.*.config", "models.*.contents")
-"""What workflows, whose models are those of the catalog, do not read."""
-
 DEVICES: dict[str, Case] = {
     "models.*.name": ("", "models.m.name=Qwen/Qwen3-1.7B"),
     "models.*.config": ("models={m: {config: dense-8}}", "models={m: {config: dense-12}}"),
@@ -649,11 +646,7 @@ READ: dict[str, dict[str, Case]] = {
         ),
     },
     "workflow": {
-        **{
-            name: _priced(case)
-            for name, case in DEVICES.items()
-            if name not in ("models.*.config", "models.*.contents")
-        },
+        **{name: _priced(case) for name, case in DEVICES.items()},
         "name": ("", "name=other"),
         "models.*.weights": ("", "models.m.weights=fp8"),
         "models.*.kv_cache": ("", "models.m.kv_cache=fp8"),

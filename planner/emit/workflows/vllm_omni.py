@@ -41,6 +41,10 @@ def emit_omni(envelope: Envelope, decision: Decision) -> dict[str, str]:
     if problem is None or options is None or options.speech is None:
         hint = "emit for `kserve-graph`, `argo` or `ray-serve-graph`"
         raise PlannerError("the plan has no pools of stages for speech", where="inputs.options", hint=hint)
+    name = next(iter(problem.models.values())).name
+    if name is None:
+        what, hint = "the deploy file is served with the name of its model", "give the model its `name`"
+        raise PlannerError(what, where="inputs.models", hint=hint)
     places = gpus_of_roles(problem, decision, "a deploy file of vLLM-Omni numbers")
     for role in decision.roles:
         if len(set(places[role.name])) < len(places[role.name]):
@@ -60,7 +64,6 @@ def emit_omni(envelope: Envelope, decision: Decision) -> dict[str, str]:
     }
     order = ", ".join(f"{number} {role.name}" for number, role in enumerate(decision.roles))
     told = (plan_title(envelope), f"Stages of the pipeline: {order}. A model whose pipeline has others joins them.")
-    name = next(iter(problem.models.values())).name
     serve = f"vllm serve {name} --omni --deploy-config deploy.yaml\n"
     return {
         "deploy.yaml": manifest(told, [config]),

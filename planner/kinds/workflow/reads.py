@@ -65,7 +65,7 @@ def _unread(problem: Problem) -> Iterator[Unread]:
 
 READS = Reads(
     plans="workflows",
-    fields=(WHOLE - {"models.*.config", "models.*.contents"})
+    fields=WHOLE
     | NODES
     | {"cluster.pools.*.usd_per_gpu_hour"}
     | {"models.*.weights", "models.*.kv_cache"}
@@ -76,7 +76,6 @@ READS = Reads(
     | {"costs.calibration", "objective.minimize", "limits.gpus", "limits.usd_per_hour", "seed"},
     limits=frozenset({"seed", "time_limit_s"}),
     instead={
-        "models.*.config": "name a model of the catalog: serving plans of stages are simulated from it",
         "workloads.*.load.concurrency": "write a `rate`: workflows answer open streams",
         "workloads.*.slo.itl": "limit `latency` or `ttft` of the whole",
         "workloads.*.slo.attainment": "write the share as a percentile: `latency: {p95: 4s}`",
