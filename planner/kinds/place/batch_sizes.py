@@ -4,11 +4,11 @@ What engines of a size reach does not hang on how many they may take: a larger l
 larger limit may still be worse, since few sizes are searched.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from planner.kinds.place.setting import PlaceSetting
+from planner.kinds.place.setting import STEP_SHARES, PlaceSetting
 from planner.solvers.placement.group_fillings import Fillings, fillings
 from planner.solvers.placement.group_streams import Group, Stream
 from planner.solvers.placement.shared_groups import SharedGroups
@@ -36,7 +36,8 @@ class Sized:
 
     @property
     def sequences(self) -> int:
-        return self.setting.options.max_batch
+        """Of the engines that take most."""
+        return max(self.setting.sequences_M)
 
 
 def sizes_by_fillings(setting: PlaceSetting, devices: int, streams: Sequence[Stream], allowed: Allowed) -> list[Sized]:
@@ -47,9 +48,27 @@ def sizes_by_fillings(setting: PlaceSetting, devices: int, streams: Sequence[Str
     until some are clearly behind those before, or one has more requests late than its models may have where another
     has not. Late requests beyond those weigh more than all others together. Empty where no groups hold all models.
     """
+    sizes = _tried(setting.narrower(), devices, streams, allowed)
+    best = min(sizes, key=lambda each: each.late, default=None)
+    if best is None:
+        return []
+    near = [each for each in sizes if each.late <= NEAR * best.late and each is not best]
+    return [best, *sorted(near, key=lambda each: each.sequences)]
+
+
+def size_of_each(setting: PlaceSetting, devices: int, streams: Sequence[Stream], allowed: Allowed) -> Sized | None:
+    """The best of sizes with which full steps of every model suit its own limit between tokens; None where no limit
+    tells models apart, or no groups hold them.
+    """
+    sizes = [size for share in STEP_SHARES for size in _tried(setting.paced(share), devices, streams, allowed)]
+    return min(sizes, key=lambda each: each.late, default=None)
+
+
+def _tried(settings: Iterable[PlaceSetting], devices: int, streams: Sequence[Stream], allowed: Allowed) -> list[Sized]:
+    """The sizes of settings from the largest down, as far as they are not behind."""
     sizes: list[Sized] = []
     behind, count = 0, sum(stream.judged for stream in streams)
-    for own in setting.narrower():
+    for own in settings:
         size = filled(own, devices, streams, allowed)
         if size is None:
             continue
@@ -59,11 +78,7 @@ def sizes_by_fillings(setting: PlaceSetting, devices: int, streams: Sequence[Str
         behind = behind + 1 if clearly else 0
         if behind == PATIENCE or size.late > count >= least:
             break
-    best = min(sizes, key=lambda each: each.late, default=None)
-    if best is None:
-        return []
-    near = [each for each in sizes if each.late <= NEAR * best.late and each is not best]
-    return [best, *sorted(near, key=lambda each: each.sequences)]
+    return sizes
 
 
 def filled(setting: PlaceSetting, devices: int, streams: Sequence[Stream], allowed: Allowed) -> Sized | None:

@@ -1,10 +1,10 @@
-"""What no groups can do, whatever their engines: bounds over every number of sequences that engines may take."""
+"""What no groups can do, whatever their engines: bounds over all sizes of engines, each model's its own."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
-from planner.kinds.place.setting import PlaceSetting
+from planner.kinds.place.setting import PlaceSetting, on_devices
 from planner.solvers.placement.group_bounds import bound_on_time
 from planner.solvers.placement.group_streams import Stream
 
@@ -13,38 +13,29 @@ ROUNDING = 1e-9  # of a share: what floating point may take of it
 
 def most_on_time(setting: PlaceSetting, streams: Sequence[Stream]) -> float:
     """No groups have a larger share of the judged requests of the streams on time."""
-    most = 0.0
-    for own in setting.narrower():
-        most = max(most, bound_on_time(own.groups, streams))
-        if most >= 1.0:
-            break
-    return most
+    return bound_on_time(setting.loosest(), streams)
 
 
 def fewest_devices(setting: PlaceSetting, streams: Sequence[Stream]) -> int:
     """No fewer devices have as many requests on time as all workloads ask for together; all of them where none do."""
-    wanted, least = _wanted(setting, streams), setting.groups.devices
-    for own in setting.narrower():
-        low, high = 1, least
-        while low < high:
-            middle = (low + high) // 2
-            problem = own.on(middle)
-            if problem is not None and bound_on_time(problem, streams) >= wanted - ROUNDING:
-                high = middle
-            else:
-                low = middle + 1
-        least = low
-    return least
+    wanted, loosest = _wanted(setting, streams), setting.loosest()
+    low, high = 1, setting.groups.devices
+    while low < high:
+        middle = (low + high) // 2
+        problem = on_devices(loosest, middle)
+        if problem is not None and bound_on_time(problem, streams) >= wanted - ROUNDING:
+            high = middle
+        else:
+            low = middle + 1
+    return low
 
 
 def can_be_kept(setting: PlaceSetting, streams: Sequence[Stream]) -> bool:
     """Whether bounds leave room for the shares of all workloads: of all together, and of each beside no others."""
-    wanted = _wanted(setting, streams)
+    problem = setting.loosest()
     alone = [([stream.of(model) for stream in streams], float(share)) for model, share in enumerate(setting.required_M)]
-    return any(
-        bound_on_time(own.groups, streams) >= wanted - ROUNDING
-        and all(bound_on_time(own.groups, requests) >= share - ROUNDING for requests, share in alone)
-        for own in setting.narrower()
+    return bound_on_time(problem, streams) >= _wanted(setting, streams) - ROUNDING and all(
+        bound_on_time(problem, requests) >= share - ROUNDING for requests, share in alone
     )
 
 

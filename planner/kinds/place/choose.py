@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.errors import Conflict, Infeasible
-from planner.kinds.place.batch_sizes import Sized, filled, sizes_by_fillings
+from planner.kinds.place.batch_sizes import Sized, filled, size_of_each, sizes_by_fillings
 from planner.kinds.place.bounds import can_be_kept, fewest_devices, most_on_time
 from planner.kinds.place.floor import places_of
 from planner.kinds.place.reached import Reached, reached
@@ -91,14 +91,14 @@ def fewest_choice(setting: PlaceSetting) -> Choice:
     Raises Infeasible where all devices are too few.
     """
     streams = claimed_streams(setting)
-    best = chosen(setting, setting.groups.devices, streams)
+    best = chosen(setting, setting.groups.devices, streams, kept_will_do=True)
     if best is None or not best.kept:
         raise none_kept(setting, best, streams)
     least = fewest_devices(setting, streams)
     low, high = least, devices_of(setting.groups, best.groups)
     while low < high:
         middle = (low + high) // 2
-        choice = chosen(setting, middle, streams)
+        choice = chosen(setting, middle, streams, kept_will_do=True)
         if choice is not None and choice.kept:
             best, high = choice, min(middle, devices_of(setting.groups, choice.groups))
         else:
@@ -112,12 +112,15 @@ def devices_of(problem: SharedGroups, groups: Sequence[Group]) -> int:
     return sum(problem.shapes[group.shape].devices for group in groups)
 
 
-def chosen(setting: PlaceSetting, devices: int, streams: Sequence[Stream]) -> Choice | None:
+def chosen(
+    setting: PlaceSetting, devices: int, streams: Sequence[Stream], *, kept_will_do: bool = False
+) -> Choice | None:
     """The best groups on so many devices that keep all shares, with the sequences of an engine that suit them.
 
     Of sizes whose fillings do alike another than the best is taken where its groups are clearly better on the streams
-    that climbs are told apart on. Where none keep the shares, the nearest, a filling where it is proven that none can;
-    None where no groups hold all models.
+    that climbs are told apart on. Sizes of each model's own are among them where their filling does better, but not
+    where others keep all shares and that will do. Where none keep them, the nearest, a filling where it is proven that
+    none can; None where no groups hold all models.
     """
     searched = streams_of(setting, SEARCHED)
     sizes = sizes_by_fillings(setting, devices, searched, _has_room)[:TRIED]
@@ -125,6 +128,10 @@ def chosen(setting: PlaceSetting, devices: int, streams: Sequence[Stream]) -> Ch
     if sizes and sizes[0].late > judged and not can_be_kept(setting, streams):
         return _choice(sizes[0], sizes[0].filled.groups[0], streams)
     every = [_searched(size, searched, streams) for size in sizes]
+    if not (kept_will_do and any(choice.kept for _, choice in every)):
+        own = size_of_each(setting, devices, searched, _has_room)
+        if own is not None and (not sizes or own.late < sizes[0].late):
+            every.append(_searched(own, searched, streams))
     kept = [(share, choice) for share, choice in every if choice.kept]
     if kept:
         best, first = max(kept, key=lambda pair: pair[0]), kept[0]
@@ -209,7 +216,7 @@ def _no_room(setting: PlaceSetting) -> Infeasible:
     ]
     if setting.floor is not None:
         conflict.append({"limit": "options.floor", "nearest": "less kept apart or taken"})
-    return Infeasible(conflict, proved=all(homes(own.groups).status is Status.INFEASIBLE for own in setting.narrower()))
+    return Infeasible(conflict, proved=homes(setting.loosest()).status is Status.INFEASIBLE)
 
 
 def _with_wider_batches(setting: PlaceSetting, nearest: Choice, streams: Sequence[Stream]) -> Iterator[Conflict]:
@@ -217,10 +224,10 @@ def _with_wider_batches(setting: PlaceSetting, nearest: Choice, streams: Sequenc
 
     Fillings are asked first, and climbs from those of the most sequences alone, unless these are far from it.
     """
-    asked, searched = setting.asked_sequences, streams_of(setting, SEARCHED)
+    asked, searched = setting.options.max_batch, streams_of(setting, SEARCHED)
     wider: list[Sized] = []
-    for times in WIDER if setting.options.batching and batch_sizes(asked)[0] == setting.options.max_batch else ():
-        own = setting.with_batches(batch_sizes(times * asked)[0])
+    for times in WIDER if setting.options.batching and {batch_sizes(asked)[0]} == {*setting.sequences_M} else ():
+        own = setting.with_batches(batch_sizes(times * asked)[:1] * len(setting.workloads))
         size = None if own is None else filled(own, own.groups.devices, searched, _has_room)
         wider += [] if size is None else [size]
     best, told = nearest.least_margin, ""

@@ -62,6 +62,7 @@ class _Engine:
     workload: Workload
     pricer: Pricer
     overheads: EngineOverheads
+    sequences: int  # that it takes at a time, at most
 
     def seconds(self, degrees: Degrees, work: Work) -> Floats:
         shards = Shards.of(np.full(len(work.tokens), float(degrees.tp)), float(degrees.pp))
@@ -82,9 +83,17 @@ class _Engine:
         sides = (self.workload.input, self.workload.output)
         return sum(facts.mean_tokens * (1.0 + TAIL * facts.cv) for facts in sides)
 
+    @property
+    def room_tokens(self) -> float:
+        """Of its cache: as many sequences of the mean length as it takes at a time, or one long one."""
+        return max(self.sequences * self.mean_tokens, self.long_tokens)
 
-def priced(resolved: Resolved, options: PlaceOptions, calibration: Calibration) -> Prices:
-    """Raises PlannerError where no group that the options allow can run a model."""
+
+def priced(resolved: Resolved, options: PlaceOptions, calibration: Calibration, sequences_M: Sequence[int]) -> Prices:
+    """With so many sequences at a time of each model's engines.
+
+    Raises PlannerError where no group that the options allow can run a model.
+    """
     pool, spec = resolved.pools[0], resolved.problem.engine
     overheads = calibration.engine(spec.name, spec.version)
     engines = [
@@ -100,8 +109,9 @@ def priced(resolved: Resolved, options: PlaceOptions, calibration: Calibration) 
                 store=None,
             ),
             overheads,
+            sequences,
         )
-        for workload in resolved.workloads
+        for workload, sequences in zip(resolved.workloads, sequences_M, strict=True)
     ]
     degrees = _degrees(resolved, options, pool)
     runs_CM = np.array([[_can_run(engine.arch, each) for engine in engines] for each in degrees])
@@ -159,10 +169,9 @@ def _bytes(engines: Sequence[_Engine], degrees: Sequence[Degrees], options: Plac
     shards = Shards.of([float(each.tp) for each in degrees], [float(each.pp) for each in degrees])
     weights = np.stack([weight_bytes(engine.arch, shards) for engine in engines], axis=1)
     tokens = [options.chunk_tokens if options.batching else engine.workload.input.mean_tokens for engine in engines]
-    sequences = options.max_batch if options.batching else 1
     activations = np.stack(
         [
-            activation_bytes(engine.arch, shards, float(count), float(sequences))
+            activation_bytes(engine.arch, shards, float(count), float(engine.sequences))
             for engine, count in zip(engines, tokens, strict=True)
         ],
         axis=1,
@@ -170,17 +179,10 @@ def _bytes(engines: Sequence[_Engine], degrees: Sequence[Degrees], options: Plac
     if not options.batching:
         return weights, activations, np.zeros_like(weights)
     kv = [
-        kv_cache_bytes(engine.arch, shards, room_tokens(engine.workload, options) / sequences) * sequences
+        kv_cache_bytes(engine.arch, shards, engine.room_tokens / engine.sequences) * engine.sequences
         for engine in engines
     ]
     return weights, activations, np.stack(kv, axis=1)
-
-
-def room_tokens(workload: Workload, options: PlaceOptions) -> float:
-    """Of an engine's cache: as many sequences of the mean length as it takes at a time, or one long one."""
-    sides = (workload.input, workload.output)
-    mean = sum(facts.mean_tokens for facts in sides)
-    return max(options.max_batch * mean, sum(facts.mean_tokens * (1.0 + TAIL * facts.cv) for facts in sides))
 
 
 def _require_room(resolved: Resolved, needed_CM: Floats, degrees: Sequence[Degrees], room: float) -> None:
@@ -210,7 +212,7 @@ def _work_s(engine: _Engine, degrees: Degrees, options: PlaceOptions) -> float:
     prompt, answer = engine.workload.input.mean_tokens, engine.workload.output.mean_tokens
     together = max(options.chunk_tokens / prompt, 1.0)
     prefill = engine.seconds(degrees, Work.prefill(prompt * together, 0.0, together))[0] / together
-    decode = engine.seconds(degrees, Work.decode(float(options.max_batch), engine.mean_tokens))[0] / options.max_batch
+    decode = engine.seconds(degrees, Work.decode(float(engine.sequences), engine.mean_tokens))[0] / engine.sequences
     return float(prefill + (answer - 1.0) * decode)
 
 
@@ -219,7 +221,7 @@ def _batches(engines: Sequence[_Engine], degrees: Sequence[Degrees], options: Pl
     longest = max(engine.long_tokens for engine in engines)
     context_X = geometric_axis(longest)[1:]
     prompt_T = geometric_axis(max(float(options.chunk_tokens), longest))[1:]
-    most = options.max_batch
+    most = max(engine.sequences for engine in engines)
     counts, sequence_B = np.arange(1, most + 1, dtype=np.float64), geometric_axis(most)[1:]
     decode = np.zeros((len(degrees), len(engines), most + 1, len(context_X)))
     prefill = np.zeros((len(degrees), len(engines), len(prompt_T)))
@@ -238,11 +240,10 @@ def _batches(engines: Sequence[_Engine], degrees: Sequence[Degrees], options: Pl
         prompts = np.maximum(prompt_T / engine.prompt_tokens, 1.0)
         prefill[c, m] = engine.seconds(each, Work.prefill(prompt_T, 0.0, prompts))
     limits = [_limits(engine) for engine in engines]
-    rooms = [int(room_tokens(engine.workload, options)) for engine in engines]
     return Batches(
-        np.full(len(engines), most, dtype=np.int64),
+        np.array([engine.sequences for engine in engines], dtype=np.int64),
         np.full(len(engines), options.chunk_tokens, dtype=np.int64),
-        np.array(rooms, dtype=np.int64),
+        np.array([int(engine.room_tokens) for engine in engines], dtype=np.int64),
         decode,
         context_X,
         prefill,

@@ -95,16 +95,21 @@ def _resolved(stated: Envelope, hand: AtHand) -> Resolved:
 def stated_setting(resolved: Resolved, decision: PlaceDecision) -> PlaceSetting:
     """The setting with the sequences that the engines of a plan take.
 
-    Raises PlannerError for engines that differ in them, and for more than the problem allows.
+    Raises PlannerError for engines of a model that differ in them, and for more than the problem allows.
     """
     options = PlaceOptions.model_validate(resolved.problem.options)
-    sizes = sorted({host.max_batch for host in decision.hosts})
-    if not options.batching or sizes == [options.max_batch]:
+    if not options.batching:
         return read_setting(resolved)
-    if len(sizes) > 1 or sizes[0] > options.max_batch:
-        what = f"engines take {' and '.join(map(str, sizes))} sequences, and the problem allows {options.max_batch}"
-        raise PlannerError(what, where="decision.hosts", hint="give all engines one `max_batch` within that, or solve")
-    return read_setting(resolved, sizes[0])
+    sequences = []
+    for workload in resolved.workloads:
+        sizes = sorted({host.max_batch for host in decision.hosts if host.model == workload.model})
+        if len(sizes) > 1 or max(sizes, default=0) > options.max_batch:
+            taken = " and ".join(map(str, sizes))
+            what = f"engines of `{workload.model}` take {taken} sequences, and the problem allows {options.max_batch}"
+            hint = "give engines of a model one `max_batch` within that, or solve"
+            raise PlannerError(what, where="decision.hosts", hint=hint)
+        sequences += sizes or [options.max_batch]
+    return read_setting(resolved, sequences)
 
 
 def groups_of(setting: PlaceSetting, decision: PlaceDecision) -> tuple[Group, ...]:

@@ -116,7 +116,7 @@ def certificate(choice: Choice) -> Certificate:
         axes={
             "groups": [shape.name for shape in setting.groups.shapes],
             "models of a group": ["every set that has room"],
-            **({"max_batch": [*batch_sizes(setting.asked_sequences)]} if setting.options.batching else {}),
+            **({"max_batch": [*batch_sizes(setting.options.max_batch)]} if setting.options.batching else {}),
         },
         candidates=len(setting.groups.usable),
     )
@@ -136,7 +136,7 @@ def _decision(choice: Choice) -> PlaceDecision:
                 weights_bytes=float(setting.prices.weights_CM[group.shape, model]),
                 kv_cache_bytes=float(setting.prices.kv_CM[group.shape, model]),
                 share=float(share_GM[index, model]),
-                max_batch=setting.options.max_batch if setting.options.batching else 1,
+                max_batch=setting.sequences_M[model],
             )
             for index, (group, name) in enumerate(zip(groups, names, strict=True))
             for model in group.models

@@ -1,20 +1,24 @@
 """`kind: place`: figures of plans against a slow reference, the choice against fillings, and bad problems."""
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from turns_simulator import attained, drawn
 
 from planner.api import solve
 from planner.check import check_plan
 from planner.documents.read import given_document
+from planner.emit.serving.shared_groups import as_engines
 from planner.errors import Infeasible, PlannerError
-from planner.kinds.place.bounds import can_be_kept
+from planner.kinds.place import choose
+from planner.kinds.place.bounds import can_be_kept, most_on_time
 from planner.kinds.place.choose import claimed_streams
 from planner.kinds.place.decision import PlaceDecision
 from planner.kinds.place.lost import until_then
@@ -25,6 +29,7 @@ from planner.plan.findings import FAILED
 from planner.plan.schema import Envelope
 from planner.problem.recorded import AtHand
 from planner.problem.resolve import Resolved
+from planner.solvers.placement.group_bounds import bound_on_time
 from planner.solvers.placement.group_fillings import fill, partitions
 from planner.solvers.placement.group_streams import Group, Stream
 
@@ -270,6 +275,92 @@ def test_a_limit_beyond_what_memory_holds_leaves_the_engines_that_fit() -> None:
     plan = decoding(1_000_000)
     assert 64 <= PlaceDecision.model_validate(plan.decision).hosts[0].max_batch < 1_000_000
     assert min(shares(plan).values()) >= 0.5
+
+
+def paced(gpus: int, fast: float, many: float, tpot_s: float, most: int, objective: dict[str, str]) -> Resolved:
+    """An 8B in bursts whose few requests may wait but not stutter, beside a 1.7B of many that may, on L4."""
+    loads = {"fast": (400, 200, fast, 10.0, tpot_s), "many": (300, 400, many, 4.0, 0.1)}
+    return small(
+        models={"fast": {"name": "Qwen/Qwen3-8B"}, "many": {"name": "Qwen/Qwen3-1.7B"}},
+        cluster={"pools": [{"gpu": "l4", "gpus": gpus}]},
+        workloads=[
+            {"name": name, "model": name, "input_tokens": {"mean": prompt, "cv": 0.5},
+             "output_tokens": {"mean": answer, "cv": 0.5}, "load": {"rate": f"{rate}/s", "arrival_cv": 3},
+             "slo": {"ttft": {"p95": f"{ttft_s}s"}, "tpot": {"p95": f"{tpot_s}s"}}}
+            for name, (prompt, answer, rate, ttft_s, tpot_s) in loads.items()
+        ],
+        objective=objective,
+        options={"max_batch": most, "simulated_requests": 300},
+    )  # fmt: skip
+
+
+def planned(problem: Resolved) -> Envelope | None:
+    """None where the search has no plan."""
+    try:
+        return solve(problem)
+    except Infeasible:
+        return None
+
+
+def test_a_model_that_must_not_stutter_has_fewer_sequences_than_one_of_many_requests() -> None:
+    problem = paced(8, 3, 60, 0.03, 128, {"maximize": "attainment"})
+    plan = solve(problem)
+    decision = PlaceDecision.model_validate(plan.decision)
+    sizes = {model: {host.max_batch for host in decision.hosts if host.model == model} for model in ("fast", "many")}
+    assert max(sizes["fast"]) < min(sizes["many"]) <= 128
+    assert min(shares(plan).values()) >= 0.95
+    assert certified(plan) >= shares(plan)[""]
+    assert not [row for row in check_plan(plan, decision, proof=True, hand=AtHand()) if row.verdict == FAILED]
+    limits = as_engines(plan, decision)
+    assert {(role.model, role.limits["max_batch"]) for role in limits.roles} == {
+        (model, size) for model, own in sizes.items() for size in own
+    }
+    with mock.patch.object(choose, "size_of_each", return_value=None):
+        assert planned(problem) is None
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    st.integers(2, 6),
+    st.floats(0.5, 4),
+    st.floats(5, 40),
+    st.sampled_from((0.03, 0.045, 0.1)),
+    st.sampled_from((24, 64)),
+)
+def test_sizes_of_each_model_keep_what_one_for_all_keeps_on_no_more_gpus(
+    gpus: int, fast: float, many: float, tpot_s: float, most: int
+) -> None:
+    problem = paced(gpus, fast, many, tpot_s, most, {"minimize": "gpus"})
+    with mock.patch.object(choose, "size_of_each", return_value=None):
+        alike = planned(problem)
+    if alike is not None:
+        own = solve(problem).certificate
+        assert own.objective.value is not None
+        assert alike.certificate.objective.value is not None
+        assert own.bound is not None
+        assert own.bound <= own.objective.value <= alike.certificate.objective.value
+
+
+def test_the_bound_is_over_sizes_of_each_model() -> None:
+    setting = widest_setting(paced(4, 3, 60, 0.03, 24, {"maximize": "attainment"}))
+    streams = claimed_streams(setting)[:3]
+    bound = most_on_time(setting, streams)
+    each = [setting.with_batches(sizes) for sizes in itertools.product((1, 4, 24), repeat=2)]
+    bounds = [bound_on_time(own.groups, streams) for own in each if own is not None]
+    assert len(bounds) == len(each)
+    assert len({round(share, 6) for share in bounds}) > 2
+    assert max(bounds) <= bound
+
+
+def test_engines_of_a_model_have_one_size() -> None:
+    plan = decoding(8)
+    data: dict[str, Any] = json.loads(plan.model_dump_json(by_alias=True, exclude_none=True))
+    hosts = data["decision"]["hosts"]
+    model = max({host["model"] for host in hosts}, key=lambda name: sum(host["model"] == name for host in hosts))
+    next(host for host in hosts if host["model"] == model)["max_batch"] = 7
+    edited = Envelope.model_validate(data)
+    findings = check_plan(edited, PlaceDecision.model_validate(edited.decision), hand=AtHand())
+    assert any(f"engines of `{model}` take 7 and" in row.what for row in findings if row.verdict == FAILED)
 
 
 def test_engines_of_a_plan_take_no_more_than_the_problem_allows() -> None:
