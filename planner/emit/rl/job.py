@@ -324,6 +324,7 @@ def said_of_calls(job: RlJob, framework: str) -> tuple[str, ...]:
 def _refuse_changes(decision: RlDecision) -> None:
     """What is decided by plans and run by none of the launchers."""
     longest_first = "no launcher hands out samples by predicted length"
+    asked = "`length_error` and `dispatch`" if decision.agents is None else "`dispatches` of `agents`"
     changes = (
         (decision.late_rollout, "late_rollout", "replicas that change during a rollout", "late_thresholds"),
         (decision.fused_scoring, "fused_scoring", "replicas that score while others generate", "fusion_thresholds"),
@@ -331,18 +332,16 @@ def _refuse_changes(decision: RlDecision) -> None:
     )
     raise_first(
         (
-            decision.dispatch != "fifo",
-            refuse(
-                longest_first, "dispatch", "solve without `length_error` and `dispatch`, in the order of the prompts"
-            ),
-        ),
-        (
             decision.priority != "fifo" or decision.move_threshold is not None,
             refuse(
                 "no launcher lets samples overtake or move between replicas in tool calls",
                 "priority",
                 "solve without `priorities` and `move_thresholds` of `tools`",
             ),
+        ),
+        (
+            decision.dispatch != "fifo",
+            refuse(longest_first, "dispatch", f"solve without {asked}, in the order of prompts"),
         ),
         *(
             (change is not None, refuse(f"no launcher runs {what}", field, f"solve without `{option}`"))
