@@ -76,6 +76,28 @@ def test_every_rule_of_a_solved_workflow_holds_and_its_bound_is_derived_again(
     }
 
 
+def test_a_claim_says_that_each_pool_serves_alone_where_two_together_cost_less() -> None:
+    data = yaml.safe_load(PROBLEM)
+    data["models"] = {"large": {"name": "Qwen/Qwen3-8B"}}
+    data["cluster"]["pools"] = [
+        {"name": "l4", "gpu": "l4", "gpus": 8, "price": "0.80USD/h"},
+        {"name": "h100", "gpu": "h100_sxm", "gpus": 8, "price": "2.50USD/h"},
+    ]
+    (workload,) = data["workloads"]
+    workload |= {"input_tokens": {"mean": 4000, "cv": 0.3}, "output_tokens": 1, "slo": {"latency": {"p95": "4.4s"}}}
+    workload["load"] = {"rate": "10/s"}
+    own: dict[str, Any] = {"modes": ["colocated"], "judged_by": "queueing"}
+    options = {"simulated_requests": 400, "stages": [{"name": "answer", "serve": {"options": own}}]}
+    prices = {}
+    for kind, chosen in (("workflow", options), ("serve", own)):
+        problem = resolve_document(given_document(data | {"kind": kind, "options": chosen}, "problem"), base=Path())
+        certificate = find_kind(kind).solve(problem, Limits(seed=0)).certificate
+        assert certificate.status == "optimal"
+        assert ("engines over several pools" in certificate.claim) == (kind == "workflow")
+        prices[kind] = certificate.objective.value or 0.0
+    assert prices["serve"] < prices["workflow"]
+
+
 def test_serving_plans_of_stages_are_plans_of_their_own_that_hold(solved: tuple[Envelope, Decision]) -> None:
     plans = [choice.plan for choice in solved[1].stages if choice.plan is not None]  # type: ignore[attr-defined]  # of workflows
     assert len(plans) == 2

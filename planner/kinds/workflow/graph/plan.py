@@ -41,6 +41,10 @@ CLAIM = (
     "no options of the stages, of those stated and of the serving plans solved for, cost less than {plan} and keep the "
     "limits on the stream that they were chosen on; figures are of other streams"
 )
+SERVED = (
+    "; a model is served on one pool, by the plan that is the cheapest there within a latency of the axes: engines "
+    "over several pools, or of other plans, may cost less"
+)
 ORDERED = ", clusters beyond GPU memory in the orders that were found"
 ASSUMPTIONS = (
     "a stage begins for a request when all stages it waits for have ended, without a transfer between",
@@ -144,7 +148,7 @@ def envelope(setting: GraphSetting, choice: Choice) -> Envelope:
         decision,
         _predictions(setting, decision, choice.reached),
         envelopes.certificate(
-            CLAIM + ORDERED if choice.orders else CLAIM,
+            CLAIM + (ORDERED if choice.orders else "") + (SERVED if setting.serves else ""),
             METRIC,
             value,
             choice.bound,
