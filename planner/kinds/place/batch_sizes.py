@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from planner.kinds.place.setting import STEP_SHARES, PlaceSetting
+from planner.kinds.place.engine_sizes import STEP_SHARES, narrower, paced
+from planner.kinds.place.setting import PlaceSetting
 from planner.solvers.placement.group_fillings import Fillings, fillings
 from planner.solvers.placement.group_streams import Group, Stream
 from planner.solvers.placement.shared_groups import SharedGroups
@@ -48,7 +49,7 @@ def sizes_by_fillings(setting: PlaceSetting, devices: int, streams: Sequence[Str
     until some are clearly behind those before, or one has more requests late than its models may have where another
     has not. Late requests beyond those weigh more than all others together. Empty where no groups hold all models.
     """
-    sizes = _tried(setting.narrower(), devices, streams, allowed)
+    sizes = _tried(narrower(setting), devices, streams, allowed)
     best = min(sizes, key=lambda each: each.late, default=None)
     if best is None:
         return []
@@ -60,7 +61,7 @@ def size_of_each(setting: PlaceSetting, devices: int, streams: Sequence[Stream],
     """The best of sizes with which full steps of every model suit its own limit between tokens; None where no limit
     tells models apart, or no groups hold them.
     """
-    sizes = [size for share in STEP_SHARES for size in _tried(setting.paced(share), devices, streams, allowed)]
+    sizes = [size for share in STEP_SHARES for size in _tried(paced(setting, share), devices, streams, allowed)]
     return min(sizes, key=lambda each: each.late, default=None)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from planner.kinds.place.engine_sizes import loosest
 from planner.kinds.place.setting import PlaceSetting, on_devices
 from planner.solvers.placement.group_bounds import bound_on_time
 from planner.solvers.placement.group_streams import Stream
@@ -13,16 +14,16 @@ ROUNDING = 1e-9  # of a share: what floating point may take of it
 
 def most_on_time(setting: PlaceSetting, streams: Sequence[Stream]) -> float:
     """No groups have a larger share of the judged requests of the streams on time."""
-    return bound_on_time(setting.loosest(), streams)
+    return bound_on_time(loosest(setting), streams)
 
 
 def fewest_devices(setting: PlaceSetting, streams: Sequence[Stream]) -> int:
     """No fewer devices have as many requests on time as all workloads ask for together; all of them where none do."""
-    wanted, loosest = _wanted(setting, streams), setting.loosest()
+    wanted, groups = _wanted(setting, streams), loosest(setting)
     low, high = 1, setting.groups.devices
     while low < high:
         middle = (low + high) // 2
-        problem = on_devices(loosest, middle)
+        problem = on_devices(groups, middle)
         if problem is not None and bound_on_time(problem, streams) >= wanted - ROUNDING:
             high = middle
         else:
@@ -32,7 +33,7 @@ def fewest_devices(setting: PlaceSetting, streams: Sequence[Stream]) -> int:
 
 def can_be_kept(setting: PlaceSetting, streams: Sequence[Stream]) -> bool:
     """Whether bounds leave room for the shares of all workloads: of all together, and of each beside no others."""
-    problem = setting.loosest()
+    problem = loosest(setting)
     alone = [([stream.of(model) for stream in streams], float(share)) for model, share in enumerate(setting.required_M)]
     return bound_on_time(problem, streams) >= _wanted(setting, streams) - ROUNDING and all(
         bound_on_time(problem, requests) >= share - ROUNDING for requests, share in alone

@@ -8,6 +8,7 @@ import numpy as np
 from planner.errors import Conflict, Infeasible
 from planner.kinds.place.batch_sizes import Sized, filled, size_of_each, sizes_by_fillings
 from planner.kinds.place.bounds import can_be_kept, fewest_devices, most_on_time
+from planner.kinds.place.engine_sizes import loosest
 from planner.kinds.place.floor import places_of
 from planner.kinds.place.reached import Reached, reached
 from planner.kinds.place.setting import PlaceSetting, batch_sizes
@@ -216,7 +217,7 @@ def _no_room(setting: PlaceSetting) -> Infeasible:
     ]
     if setting.floor is not None:
         conflict.append({"limit": "options.floor", "nearest": "less kept apart or taken"})
-    return Infeasible(conflict, proved=homes(setting.loosest()).status is Status.INFEASIBLE)
+    return Infeasible(conflict, proved=homes(loosest(setting)).status is Status.INFEASIBLE)
 
 
 def _with_wider_batches(setting: PlaceSetting, nearest: Choice, streams: Sequence[Stream]) -> Iterator[Conflict]:

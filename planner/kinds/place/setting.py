@@ -1,7 +1,7 @@
 """What placements of a problem are searched and judged with: shapes of groups priced, limits, loads and streams."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,8 +23,6 @@ from planner.solvers.placement.shared_groups import SharedGroups
 
 WARM_UP = 0.1  # of the requests of a stream whose engines batch: not judged
 BATCH_STEPS = range(1, 8)  # times powers of two: sequences that engines may take at a time
-STEP_SHARES = (1.0, 0.5, 0.25)  # of a limit between tokens that full steps take, the rest being of prompts and others
-BETWEEN = 1  # of the limits of an engine, that between tokens
 MOST_SIZE = 2**20  # of a group, in devices: far beyond any node
 
 
@@ -100,63 +98,6 @@ class PlaceSetting:
             return read_setting(self.resolved, sequences_M)
         except PlannerError:
             return None
-
-    def loosest(self) -> SharedGroups:
-        """Groups that can do what those of any sizes can, of each model its own: engines as small as with one sequence,
-        that take as many as any has room for.
-        """
-        count = len(self.workloads)
-        least = self.with_batches((1,) * count) if self.options.batching else None
-        if least is None:
-            return self.groups
-        widest = self.sequences_M
-        sizes = [size for size in batch_sizes(self.options.max_batch) if size > max(widest)]
-        if sizes:  # that some model has no room for
-            own = [[size if m == other else 1 for other in range(count)] for m in range(count) for size in sizes]
-            settings = [setting for each in own if (setting := self.with_batches(each)) is not None]
-            widest = tuple(int(most) for most in np.max([widest, *(each.sequences_M for each in settings)], axis=0))
-        prices = priced(self.resolved, self.options, self.calibration, widest)
-        return replace(least.groups, batches=prices.batches)
-
-    def narrower(self) -> "Iterator[PlaceSetting]":
-        """This one, and the same with every smaller number of sequences that engines may take, the largest first."""
-        yield self
-        for sequences in batch_sizes(max(self.sequences_M) - 1):
-            setting = self.with_batches((sequences,) * len(self.workloads))
-            if setting is not None:
-                yield setting
-
-    def paced(self, share: float) -> "Iterator[PlaceSetting]":
-        """As `narrower`, without sequences of a model with which full steps take more than a share of its limit between
-        tokens, on the group where they are fastest; those where models differ in them.
-        """
-        paced_M, known = self._paced_M(share), set[tuple[int, ...]]()
-        for sequences in batch_sizes(max(self.sequences_M)):
-            own = tuple(min(sequences, paced) for paced in paced_M)
-            setting = self.with_batches(own) if len({*own}) > 1 and own not in known else None
-            known.add(own)
-            if setting is not None:
-                yield setting
-
-    def _paced_M(self, share: float) -> list[int]:
-        """The most sequences of a model whose steps take this share of its limit; of a size that engines may take, and
-        all where none does.
-        """
-        batches = self.groups.batches
-        if batches is None:
-            return list(self.sequences_M)
-        paced = []
-        for m, workload in enumerate(self.workloads):
-            shapes = [shape for shape in self.groups.usable if self.groups.hosts(shape)[m]]
-            context = workload.input.mean_tokens + workload.output.mean_tokens
-            steps_CB = [
-                [np.interp(context, batches.context_X, row) for row in batches.decode_s_CMBX[shape, m]]
-                for shape in shapes
-            ]
-            step_s_B, limit_s = np.min(steps_CB, axis=0), share * batches.limit_s_M3[m, BETWEEN]
-            sizes = (size for size in batch_sizes(self.sequences_M[m]) if step_s_B[size] <= limit_s)
-            paced.append(next(sizes, self.sequences_M[m]))
-        return paced
 
     def stream(self, seed: int) -> Stream:
         """Requests of all models for as long as brings the number of the options, by a seed."""
