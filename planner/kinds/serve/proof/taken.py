@@ -46,14 +46,16 @@ def taken_roles(
     candidates, taken = list(formulated.candidates), list[TakenRole]()
     partners = ffn_roles(decision)
     points = _counts(envelope)
-    for role in decision.roles:
-        if role.function != FFN:
-            row = _row(role, partners.get(role.name), setting, formulated, points, {own.row for own in taken})
-            if any(own.row == row for own in taken):
-                candidates.append(replace(candidates[row]))
-                row = len(candidates) - 1
-            shares = tuple(_into(decision, role.name, target.name) for target in setting.targets)
-            taken.append(TakenRole(role, row, shares, role.replicas))
+    roles = [role for role in decision.roles if role.function != FFN]
+    rows_of = {role.name: _rows(role, partners.get(role.name), setting, candidates) for role in roles}
+    in_one_channel(decision, rows_of, candidates)
+    for role in roles:
+        row = _row(role, rows_of[role.name], candidates, points, {own.row for own in taken})
+        if any(own.row == row for own in taken):
+            candidates.append(replace(candidates[row]))
+            row = len(candidates) - 1
+        shares = tuple(_into(decision, role.name, target.name) for target in setting.targets)
+        taken.append(TakenRole(role, row, shares, role.replicas))
     return replace(formulated, candidates=tuple(candidates)), taken
 
 
@@ -107,33 +109,48 @@ def rates_of(problem: MixProblem, columns: Vars, values: Sequence[JsonValue]) ->
     )
 
 
-def _row(
-    role: Role,
-    ffn: Role | None,
-    setting: ServeSetting,
-    formulated: Formulated,
-    points: Mapping[tuple[str, int], float],
-    used: set[int],
-) -> int:
-    """The candidate that a role is; of several channels one that the proof uses and that no other role is.
-
-    Of those for several instances together, the one for most of them that the role has as many as.
-    """
+def _rows(role: Role, ffn: Role | None, setting: ServeSetting, candidates: Sequence[Candidate]) -> list[int]:
+    """The candidates that a role can be; those for most instances together first. Raises PlannerError for none."""
     name, pools = name_of_role(role, ffn), [pool.name for pool in setting.resolved.pools]
     rows = [
         row
-        for row, candidate in enumerate(formulated.candidates)
+        for row, candidate in enumerate(candidates)
         if candidate.name.partition("#")[0] == name
         and pools[candidate.pool] == role.pool
         and candidate.together <= role.replicas
     ]
-    rows.sort(key=lambda row: -formulated.candidates[row].together)
     if not rows:
         what = f"is no instance type of the search: {name.replace('/', ' ')}"
         raise PlannerError(
             what, where=f"decision.roles.{role.name}", hint="such instances do not fit, or break a limit"
         )
-    in_use = {row: points.get(_key(formulated.candidates[row]), 0.0) for row in rows}
+    return sorted(rows, key=lambda row: -candidates[row].together)
+
+
+def in_one_channel(decision: ServeDecision, rows_of: dict[str, list[int]], candidates: Sequence[Candidate]) -> None:
+    """Of roles that hand over to each other, only candidates of a channel that all of them have stay, where one is."""
+    from networkx import Graph, connected_components
+
+    pairs = [(route.source, route.to) for route in decision.routing if route.source in rows_of and route.to in rows_of]
+    for joined in connected_components(Graph(pairs)):
+        common = set.intersection(*({_channel(candidates[row]) for row in rows_of[name]} for name in joined))
+        for name in joined if common else ():
+            rows_of[name] = [row for row in rows_of[name] if _channel(candidates[row]) in common]
+
+
+def _channel(candidate: Candidate) -> int | None:
+    return None if candidate.channel is None else candidate.channel.index
+
+
+def _row(
+    role: Role,
+    rows: Sequence[int],
+    candidates: Sequence[Candidate],
+    points: Mapping[tuple[str, int], float],
+    used: set[int],
+) -> int:
+    """The candidate that a role is; of several channels one that the proof uses and that no other role is."""
+    in_use = {row: points.get(_key(candidates[row]), 0.0) for row in rows}
     named = [row for row in rows if in_use[row] == role.replicas]
     free = [row for row in named or rows if row not in used]
     return (free or rows)[0]
