@@ -2,9 +2,9 @@
 
 Four steps are priced for every case: decoding at its full batch and at half of it, one prompt, and a step full of
 prompts. Decoding is linear in the batch between the first two, prefill in tokens through the others. What pads a batch
-to the next CUDA graph costs nothing: products read the same weights, attention has nothing to read, and no expert is
-read for it (SGLang leaves such tokens out: srt/layers/moe/topk.py, `num_token_non_padded`). Every loop is settled in
-the mean (`mean_field.settle`); the times of a closed one, with its opening burst and its queues, are those of the
+to the next CUDA graph costs nothing: products read the same weights, attention has nothing to read, and SGLang leaves
+it out of experts (srt/layers/moe/topk.py, `num_token_non_padded`); other engines may read some. Every loop is settled
+in the mean (`mean_field.settle`); the times of a closed one, with its opening burst and its queues, are those of the
 benchmark simulated request by request (`estimate.closed_loop`), and its rate follows from them.
 """
 

@@ -39,9 +39,11 @@ def estimate(case: Case) -> Estimate | Refused:
 
 
 def test_each_part_has_copies_of_its_own_and_none_unasked() -> None:
-    assert (wide().prefill.redundant, wide().decode.redundant) == (BY_NUMBER, BY_NUMBER)  # type: ignore[union-attr]
-    both = wide(prefill_redundant_experts="0", decode_redundant_experts="32")
-    assert (both.prefill.redundant, both.decode.redundant) == (0, 32)  # type: ignore[union-attr]
+    plain, both = wide(), wide(prefill_redundant_experts="0", decode_redundant_experts="32")
+    assert plain.prefill is not None
+    assert both.prefill is not None
+    assert (plain.prefill.redundant, plain.decode.redundant) == (BY_NUMBER, BY_NUMBER)
+    assert (both.prefill.redundant, both.decode.redundant) == (0, 32)
 
 
 def test_decoding_is_faster_where_experts_are_placed_and_holds_their_copies() -> None:

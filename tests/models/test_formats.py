@@ -71,3 +71,10 @@ def test_training_rows_with_an_unknown_precision_are_refused() -> None:
     assert (precision_of("bfloat16"), precision_of("fp8-te"), precision_of("")) == ("bf16", "fp8", "bf16")
     with pytest.raises(PlannerError, match="unknown precision `fp9`"):
         precision_of("fp9")
+
+
+def test_fp8_of_a_checkpoint_in_blocks_is_its_blocks_and_of_plain_floats_is_not() -> None:
+    blocks, plain = find_model("Qwen/Qwen3-235B-A22B-FP8"), find_model("Qwen/Qwen3-235B-A22B")
+    assert with_precision(blocks, "fp8").precisions.experts == "fp8_block"
+    assert with_precision(plain, "fp8").precisions.experts == "fp8"
+    assert with_precision(blocks, "bf16").precisions.experts == "bf16"

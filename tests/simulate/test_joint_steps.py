@@ -95,3 +95,8 @@ def test_a_rank_beside_idle_ones_is_faster_than_beside_equals_and_no_faster_than
     assert alone_s < beside_s == pytest.approx(grid.prefill_s(ISL, (ISL + 1) / 2))
     least = least_grid(grid, RANKS)
     assert least.prefill_s(ISL, (ISL + 1) / 2) <= alone_s
+
+
+def test_steps_are_priced_at_the_sequences_that_they_have_not_at_those_that_pad_their_graph(costs: Costs) -> None:
+    decode_s_B = grid_of(costs, False).decode_s[:, -1]
+    assert np.all(np.diff(decode_s_B[1:17]) > 0.0)

@@ -11,9 +11,11 @@ from planner.documents.read import given_document
 from planner.emit.registry import emit
 from planner.errors import Infeasible, PlannerError
 from planner.explain.post_training import post_training_facts
+from planner.kinds.rl.curves.generation import serves
 from planner.kinds.rl.decision import RlDecision, ServedScoring, Turns
 from planner.kinds.rl.fresh_streams import judged
 from planner.load.problems import resolve_document
+from planner.models.library import find_model
 from planner.plan.schema import Envelope
 from planner.problem.recorded import AtHand
 
@@ -298,3 +300,10 @@ def test_engines_sleep_as_asked_beside_one_step_ahead() -> None:
     modes = {str(mode) for mode in plan.certificate.axes["mode"]}
     assert modes >= {"colocated, synchronous, weights of engines on the host", "disaggregated, one step ahead"}
     assert passes(plan)
+
+
+def test_generators_and_servers_cut_no_blocks_that_share_a_scale() -> None:
+    """Experts of Qwen3-235B are 1,536 wide: 192 on each of 8 ranks, of blocks of 128."""
+    blocks = find_model("Qwen/Qwen3-235B-A22B-FP8")
+    assert [serves(blocks, 8, moe_tp, 8 // moe_tp) for moe_tp in (1, 2, 4, 8)] == [True, True, True, False]
+    assert serves(find_model("Qwen/Qwen3-235B-A22B"), 8, 8, 1)

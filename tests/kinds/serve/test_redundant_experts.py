@@ -15,7 +15,7 @@ from planner.kinds.serve.steady.search import prepare
 from planner.kinds.serve.steady.shapes import InstanceShape, filling_rule, placing_rule
 from planner.models.library import find_model
 from planner.plan.instance_types import read_type, role_degrees, shape_text
-from planner.plan.schema import Envelope, Role
+from planner.plan.schema import Envelope, Parallelism, Role
 
 ALL: list[str | int] = ["off", 0, 32]
 
@@ -149,7 +149,7 @@ def test_labels_and_names_say_so() -> None:
         function="decode",
         pool="h200",
         replicas=1,
-        parallelism={"dp": 16, "ep": 16},  # type: ignore[arg-type]  # as JSON has it
+        parallelism=Parallelism(dp=16, ep=16),
         limits={"max_batch": 64, "redundant_experts": 32},
     )
     assert role_degrees(role) == shape.degrees
