@@ -52,11 +52,11 @@ def _hybrid(arch: Architecture) -> bool:
     return any(isinstance(layer.mixer, LinearAttention) for layer in arch.layers)
 
 
-BLOCK = 128  # values of a weight in fp8_block that share a scale, on either side
+BLOCK = 128  # rows and columns of a weight in fp8_block that share a scale (DeepSeek-V3, arXiv:2412.19437, 3.3.2)
 
 
 def cuts_blocks(arch: Architecture, tp: int, moe_tp: int) -> bool:
-    """Whether a shard's width of a layer in blocks of 128 by 128 is no multiple of them."""
+    """Whether a shard's width of a feed-forward layer in fp8_block is no multiple of a block."""
     formats = arch.precisions
     for layer, _ in arch.layer_groups():
         widths: list[tuple[str, float]] = []
