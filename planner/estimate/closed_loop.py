@@ -102,9 +102,11 @@ def simulate_loops(loop: ClosedLoops, levels: tuple[float, ...] = ()) -> LoopTim
     """Simulates every run, with the quantiles of these levels, which ascend; equal loops give equal figures."""
     from planner.estimate.compiled.closed_loop import simulate_all
 
-    columns = np.stack([np.asarray(getattr(loop, column.name), dtype=np.float64) for column in fields(loop)])
-    means, quantiles = np.zeros((3, len(loop.clients))), np.zeros((4, len(levels), len(loop.clients)))
-    simulate_all(columns, *_draws(), np.array(levels, dtype=np.float64), means, quantiles)
+    runs = np.empty(len(loop.clients), dtype=[(column.name, np.float64) for column in fields(loop)])
+    for column in fields(loop):
+        runs[column.name] = getattr(loop, column.name)
+    means, quantiles = np.zeros((3, len(runs))), np.zeros((4, len(levels), len(runs)))
+    simulate_all(runs, _draws(), np.array(levels, dtype=np.float64), means, quantiles)
     return LoopTimes(means[0], means[1], means[2], quantiles)
 
 

@@ -59,6 +59,7 @@ class _Part(_Library):
     """The code of a part, to be linked into what calls it."""
 
     _shared_module: Any
+    inlined = False
 
     @property
     def codegen(self) -> _NoMachineCode:
@@ -98,6 +99,8 @@ class _Part(_Library):
             for function in self._final_module.functions:
                 if not function.is_declaration and function.linkage == _llvm.Linkage.external:
                     function.linkage = "linkonce_odr"
+                    if self.inlined:
+                        function.add_function_attribute("alwaysinline")
             self._shared_module = self._final_module
         return self._shared_module
 
@@ -168,6 +171,7 @@ class _InParts(_machinery.AnalysisPass):
             where = f"{state.func_id.filename}: {state.func_id.func_qualname}"
             raise TypeError(f"{where} makes arrays: decorate it with `owning_part` or `owning`")
         state.library = _Part(state.targetctx.codegen(), state.func_id.func_qualname)
+        state.library.inlined = isinstance(state.pipeline, _InlinedPartCompiler)
         state.library.enable_object_caching()
         return False
 
@@ -281,16 +285,31 @@ class _PartCompiler(_OwningPartCompiler):
         super().__init__(typingctx, _uncounted(targetctx), library, *given)
 
 
-def part_options(*, owning: bool = False) -> dict[str, Any]:
+class _InlinedPartCompiler(_PartCompiler):
+    """The same for parts that are always inlined."""
+
+
+def part_options(*, owning: bool = False, inlined: bool = False) -> dict[str, Any]:
     """Options of the jit that make a function a part; `owning` is one that makes arrays."""
     known = _Library is not object and all(hasattr(_Library, name) for name in _USED)
+    if not known:
+        return {}
     counted = owning or not hasattr(_base.BaseContext, "nrt")
-    return {"pipeline_class": _OwningPartCompiler if counted else _PartCompiler} if known else {}
+    uncounted = _InlinedPartCompiler if inlined else _PartCompiler
+    return {"pipeline_class": _OwningPartCompiler if counted else uncounted}
 
 
 def part(function: F) -> F:
     """A function of compiled code alone, in what calls it, with no machine code of its own; it makes no arrays."""
     return _part(function, part_options())
+
+
+def inlined_part(function: F) -> F:
+    """A part that is inlined however long it is: one called from one place, or handed many arrays in a tuple.
+
+    numba hands every array over as seven numbers, which take longer than a short loop does.
+    """
+    return _part(function, part_options(inlined=True))
 
 
 def owning_part(function: F) -> F:

@@ -1,215 +1,237 @@
-"""numba loop of one attention rank that prefills and decodes; `planner.estimate.closed_loop` describes the model."""
+"""numba loop of one attention rank that prefills and decodes; `planner.estimate.closed_loop` describes the model.
+
+`run` is the record of a run (`ClosedLoops`), `s` of the state of its rank (`RANK`).
+"""
 
 import numpy as np
 
 from planner.estimate.compiled.quantiles import count_gaps
-from planner.estimate.compiled.sending import send
-from planner.estimate.compiled.steps import LEAST_FACTOR, step_s
-from planner.solvers.compilation.parts import owning_part, part
-from planner.solvers.compiled.heaps import drop, push
+from planner.estimate.compiled.rank import RANK, Batch, drop_newest, forget, join, leave
+from planner.estimate.compiled.sending import answer, send_starting
+from planner.estimate.compiled.steps import luck, step_s
+from planner.solvers.compilation.parts import inlined_part, owning_part
 
 FULL = 0.9  # of a step's prompt tokens for which waiting prompts start
 LEAST_ROOM = 0.1  # of a step's prompt tokens that decodes leave to prompts at least
 
 
-@part
-def _waiting_tokens(head, sent, now, ready, isl, enough):
+@inlined_part
+def _waiting_tokens(s, requests, enough):
     """Prompt tokens that wait, counted until they are enough."""
-    tokens = 0.0
-    while head < sent and ready[head] <= now and tokens < enough:
-        tokens += isl[head]
+    tokens, head = 0.0, s.head
+    while head < s.sent and requests.ready[head] <= s.now and tokens < enough:
+        tokens += requests.isl[head]
         head += 1
     return tokens
 
 
-@part
-def _join(keys, values, oldest, decoding, key, request, in_turn):
-    """One more sequence that decodes: in a heap, or in a ring where those that came first end first."""
-    if in_turn:
-        place = (oldest + decoding) % len(keys)
-        keys[place], values[place] = key, request
-    else:
-        push(keys, values, 0, decoding, key, request)
+@inlined_part
+def _arrived(s, requests):
+    """Whether a request that was not prefilled yet is at the scheduler."""
+    return s.head < s.sent and requests.ready[s.head] <= s.now
 
 
-@part
-def _leave(keys, values, oldest, decoding, in_turn):
-    """One sequence less; returns where the next to end stands."""
-    if in_turn:
-        return (oldest + 1) % len(keys)
-    drop(keys, values, 0, decoding)
-    return 0
+@inlined_part
+def _whole(requests, batch, request):
+    """Tokens that a prefill writes: the prompt, and what was made of the answer before it was preempted."""
+    return requests.isl[request] + batch.made[request]
 
 
-@part
-def _without(members, count, member):
-    """How many are left of a list without a member, if it is one."""
-    place = 0
-    while place < count and members[place] != member:
-        place += 1
-    if place < count:
-        count -= 1
-        members[place] = members[count]
-    return count
+@inlined_part
+def _fits(run, s, tokens):
+    """Whether the cache has room for them, and for the tokens that their step decodes."""
+    return s.held + tokens + (0 if s.apart else s.decoding) <= run.cache_tokens
 
 
-@owning_part
-def _drop_newest(keys, values, decoding, joined):
-    """Takes the sequence that joined last from a heap; returns it, and the step of its last token."""
-    newest = 0
-    for place in range(decoding):
-        if joined[values[place]] > joined[values[newest]]:
-            newest = place
-    request, key = values[newest], keys[newest]
-    other_keys, others, size = keys[:decoding].copy(), values[:decoding].copy(), 0
-    for place in range(decoding):
-        if place != newest:
-            push(keys, values, 0, size, other_keys[place], others[place])
-            size += 1
-    return request, key
+@inlined_part
+def _joins(run, s, requests, batch):
+    """Whether the next step takes prompts; where decoding goes on, says in the state for how long it must."""
+    s.blocked, s.left = False, 0
+    if s.decoding >= s.most or not (s.current >= 0 or s.preempted > 0 or _arrived(s, requests)):
+        return False
+    if s.decoding == 0:
+        s.since = -1
+        return True
+    if s.current < 0:
+        following = batch.again[s.preempted - 1] if s.preempted > 0 else s.head
+        s.blocked = not _fits(run, s, _whole(requests, batch, following))
+    joins = not s.blocked and (s.before > 0.0 or s.steps % s.poll == 0)
+    if joins and s.hold > 0 and s.before == 0.0:
+        s.since = s.steps if s.since < 0 else s.since
+        s.left = s.hold - (s.steps - s.since)
+        enough = FULL * run.step_tokens
+        joins = s.left <= 0 or _waiting_tokens(s, requests, enough) >= enough
+    if joins:
+        s.since = -1
+    return joins
 
 
-@owning_part
-def colocated(
-    starts, isl, osl, delay, most, base, slope, start, token, step_tokens, frontend, poll, output, hold, apart,
-    least, in_turn, cache, graph_batch, eager, jitter, noise, watch, gaps, ttft, tpot
-):  # fmt: skip
-    count, oldest = len(isl), 0
-    sent_at, ready, first, last = np.zeros(count), np.zeros(count), np.zeros(count), np.zeros(count)
-    made, joined, again, waiting, current = np.zeros(count), np.zeros(count), np.empty(most + 1, np.int64), 0, -1
-    fresh, num_fresh, joins = np.empty(most + 1, np.int64), 0, 0
-    keys, values, decoding = np.empty(most + 1), np.empty(most + 1, np.int64), 0
-    head, done, now, steps, before, since, held, behind = 0, 0, 0.0, 0, 0.0, -1, 0.0, 0.0
-    sent, started, starting, free, drawn = 0, 0, len(starts), 0.0, 0
-    while done < count:
-        while started < starting and starts[started] <= now:
-            free = send(sent, starts[started], free, frontend, delay, sent_at, ready)
-            sent, started = sent + 1, started + 1
-        watched = watch[0] <= sent <= watch[1]
-        waits = (current >= 0 or waiting > 0 or (head < sent and ready[head] <= now)) and decoding < most
-        blocked = False
-        if waits and decoding > 0 and current < 0:
-            following = again[waiting - 1] if waiting > 0 else head
-            blocked = held + isl[following] + made[following] + (0 if apart else decoding) > cache
-            waits = not blocked
-        if waits and decoding > 0 and before == 0.0 and steps % poll != 0:
-            waits = False
-        left = 0
-        if waits and hold > 0 and decoding > 0 and before == 0.0:
-            since = steps if since < 0 else since
-            left = hold - (steps - since)
-            if left > 0 and _waiting_tokens(head, sent, now, ready, isl, FULL * step_tokens) < FULL * step_tokens:
-                waits = False
-        if waits:
-            since = -1
-            room = step_tokens if apart else max(step_tokens - decoding, LEAST_ROOM * step_tokens)
-            seconds, begin = start, num_fresh
-            while room > 0.0 and decoding + num_fresh - begin < most:
-                if current < 0:
-                    if waiting > 0:
-                        request = again[waiting - 1]
-                    elif head < sent and ready[head] <= now:
-                        request = head
-                    else:
-                        break
-                    whole = isl[request] + made[request]
-                    if held + whole + (0 if apart else decoding) > cache and decoding + num_fresh - begin > 0:
-                        break
-                    if waiting > 0:
-                        waiting -= 1
-                    else:
-                        head += 1
-                    current = request
-                    held += whole
-                rest = isl[current] + made[current] - before
-                if rest <= room:
-                    seconds += token * rest
-                    room -= rest
-                    before = 0.0
-                    fresh[num_fresh] = current
-                    num_fresh += 1
-                    current = -1
-                else:
-                    seconds += token * room
-                    before += room
-                    room = 0.0
-            if apart:
-                lasts = max(base + seconds, least)
-                behind += lasts
+@inlined_part
+def _take(run, s, requests, batch):
+    """Puts prompts into the next step, as many tokens as it holds; returns their seconds."""
+    room = run.step_tokens if s.apart else max(run.step_tokens - s.decoding, LEAST_ROOM * run.step_tokens)
+    seconds, others = run.start_s, s.decoding - s.fresh
+    while room > 0.0 and others + s.fresh < s.most:
+        if s.current < 0:
+            if s.preempted == 0 and not _arrived(s, requests):
+                break
+            request = batch.again[s.preempted - 1] if s.preempted > 0 else s.head
+            whole = _whole(requests, batch, request)
+            if not _fits(run, s, whole) and others + s.fresh > 0:
+                break
+            if s.preempted > 0:
+                s.preempted -= 1
             else:
-                lasts = max(step_s(decoding, base, slope, graph_batch, eager) + seconds, least)
-                steps += 1
-                held += decoding
-                if watched:
-                    count_gaps(gaps, lasts, decoding)
-            if jitter > 0.0:
-                lasts *= max(1.0 + jitter * noise[drawn % len(noise)], LEAST_FACTOR)
-                drawn += 1
-            now += lasts
-            for place in range(begin, num_fresh):
-                request = fresh[place]
-                if made[request] == 0.0:
-                    first[request] = now
-                    ttft[request] = now - sent_at[request] + output * (base + slope * decoding)
-                elif watched:
-                    count_gaps(gaps, now - last[request], 1.0)
-                made[request] += 1.0
-                last[request] = now
-                joined[request] = joins
-                joins += 1
-                key = steps + max(osl[request] - made[request], 0.0)
-                _join(keys, values, oldest, decoding, key, request, in_turn)
-                decoding += 1
-            num_fresh = num_fresh if apart else 0
-        elif decoding > 0:
-            while held + decoding > cache and decoding > 1:
-                request, key = _drop_newest(keys, values, decoding, joined)
-                decoding -= 1
-                made[request] = osl[request] - (key - steps)
-                last[request] = now
-                held -= isl[request] + made[request] - 1.0
-                again[waiting] = request
-                waiting += 1
-                num_fresh = _without(fresh, num_fresh, request)
-                blocked = True
-            step = step_s(decoding, base, slope, graph_batch, eager)
-            ahead = max(int(np.ceil(keys[oldest] - steps)), 1)
-            if cache < np.inf:
-                ahead = max(min(ahead, int((cache - held) / decoding)), 1)
-            if left > 0:
-                ahead = min(ahead, left)
-            if head < sent and decoding < most and not blocked:
-                until = max(int(np.ceil((ready[head] - now) / step)), 1)
-                until += (poll - (steps + until) % poll) % poll
-                ahead = min(ahead, until)
-            if started < starting:
-                ahead = min(ahead, max(int(np.ceil((starts[started] - now) / step)), 1))
-            if watched:
-                count_gaps(gaps, behind + step, decoding - num_fresh)
-                for place in range(num_fresh):
-                    count_gaps(gaps, now + step - last[fresh[place]], 1.0)
-                count_gaps(gaps, step, decoding * (ahead - 1.0))
-            num_fresh, behind = 0, 0.0
-            lasts = ahead * step
-            if jitter > 0.0:
-                lasts *= max(1.0 + jitter * noise[drawn % len(noise)] / np.sqrt(ahead), LEAST_FACTOR)
-                drawn += 1
-            now += lasts
-            steps += ahead
-            held += ahead * decoding
-        elif head < sent:
-            now = max(now, ready[head])
+                s.head += 1
+            s.current = request
+            s.held += whole
+        rest = _whole(requests, batch, s.current) - s.before
+        seconds += run.token_s * min(rest, room)
+        if rest <= room:
+            batch.fresh[s.fresh] = s.current
+            s.fresh, s.current, s.before = s.fresh + 1, -1, 0.0
         else:
-            now = starts[started]
-        while decoding > 0 and keys[oldest] <= steps:
-            request = values[oldest]
-            oldest = _leave(keys, values, oldest, decoding, in_turn)
-            decoding -= 1
-            done += 1
-            held -= isl[request] + max(osl[request], 1.0) - 1.0
-            num_fresh = _without(fresh, num_fresh, request)
-            tpot[request] = (now - first[request]) / max(osl[request] - 1.0, 1.0)
-            if sent + starting - started < count:
-                free = send(sent, now, free, frontend, delay, sent_at, ready)
-                sent += 1
-    return now
+            s.before += room
+        room -= min(rest, room)
+    return seconds
+
+
+@inlined_part
+def _pass(run, s, noise, seconds, steps):
+    """So many equal steps in a row go by."""
+    if run.jitter > 0.0:
+        seconds *= luck(run, noise, s.drawn, steps)
+        s.drawn += 1
+    s.now += seconds
+
+
+@inlined_part
+def _first_token(run, s, requests, batch, gaps, request):
+    """A request was prefilled, for the first time or again, and decodes from now on."""
+    if batch.made[request] == 0.0:
+        requests.first[request] = s.now
+        output_s = run.output_steps * (run.base_s + run.slope_s * s.decoding)
+        requests.ttft[request] = s.now - requests.sent[request] + output_s
+    elif s.watched:
+        count_gaps(gaps, s.now - batch.last[request], 1.0)
+    batch.made[request] += 1.0
+    batch.last[request] = s.now
+    batch.joined[request] = s.joined
+    s.joined += 1
+    join(s, batch, s.steps + max(requests.osl[request] - batch.made[request], 0.0), request)
+
+
+@inlined_part
+def _prefill(run, s, requests, batch, gaps, noise):
+    """A step that takes prompts, and decodes beside them where steps are shared."""
+    begin = s.fresh
+    seconds = _take(run, s, requests, batch)
+    if s.apart:
+        lasts = max(run.base_s + seconds, run.least_s)
+        s.behind += lasts
+    else:
+        lasts = max(step_s(run, s.decoding) + seconds, run.least_s)
+        s.steps += 1
+        s.held += s.decoding
+        if s.watched:
+            count_gaps(gaps, lasts, s.decoding)
+    _pass(run, s, noise, lasts, 1)
+    for place in range(begin, s.fresh):
+        _first_token(run, s, requests, batch, gaps, batch.fresh[place])
+    if not s.apart:
+        s.fresh = 0
+
+
+@inlined_part
+def _preempt(s, requests, batch):
+    """The sequence that joined last gives its place up, and waits in front of all others."""
+    request, key = drop_newest(s, batch)
+    batch.made[request] = requests.osl[request] - (key - s.steps)
+    batch.last[request] = s.now
+    s.held -= _whole(requests, batch, request) - 1.0
+    batch.again[s.preempted] = request
+    s.preempted += 1
+    forget(s, batch, request)
+    s.blocked = True
+
+
+@inlined_part
+def _equal_steps(run, s, requests, batch, step):
+    """Steps of so many seconds that decode the same sequences, until one ends or something may come."""
+    steps = max(int(np.ceil(batch.keys[s.oldest] - s.steps)), 1)
+    if run.cache_tokens < np.inf:
+        steps = max(min(steps, int((run.cache_tokens - s.held) / s.decoding)), 1)
+    if s.left > 0:
+        steps = min(steps, s.left)
+    if s.head < s.sent and s.decoding < s.most and not s.blocked:
+        until = max(int(np.ceil((requests.ready[s.head] - s.now) / step)), 1)
+        until += (s.poll - (s.steps + until) % s.poll) % s.poll
+        steps = min(steps, until)
+    if s.started < len(requests.starts):
+        steps = min(steps, max(int(np.ceil((requests.starts[s.started] - s.now) / step)), 1))
+    return steps
+
+
+@inlined_part
+def _decode(run, s, requests, batch, gaps, noise):
+    """Steps that decode alone, as many as are equal."""
+    while s.held + s.decoding > run.cache_tokens and s.decoding > 1:
+        _preempt(s, requests, batch)
+    step = step_s(run, s.decoding)
+    steps = _equal_steps(run, s, requests, batch, step)
+    if s.watched:
+        count_gaps(gaps, s.behind + step, s.decoding - s.fresh)
+        for place in range(s.fresh):
+            count_gaps(gaps, s.now + step - batch.last[batch.fresh[place]], 1.0)
+        count_gaps(gaps, step, s.decoding * (steps - 1.0))
+    s.fresh, s.behind = 0, 0.0
+    _pass(run, s, noise, steps * step, steps)
+    s.steps += steps
+    s.held += steps * s.decoding
+
+
+@inlined_part
+def _end(s, requests, batch):
+    """Sequences whose last token came leave, and their clients send what is left to send."""
+    while s.decoding > 0 and batch.keys[s.oldest] <= s.steps:
+        request = batch.values[s.oldest]
+        leave(s, batch)
+        s.held -= requests.isl[request] + max(requests.osl[request], 1.0) - 1.0
+        forget(s, batch, request)
+        answer(s, requests, request)
+
+
+@inlined_part
+def _run(run, s, requests, batch, watch, gaps, noise):
+    """All steps of the rank, until the last answer."""
+    while s.done < len(requests.isl):
+        while s.started < len(requests.starts) and requests.starts[s.started] <= s.now:
+            send_starting(s, requests)
+        s.watched = watch[0] <= s.sent <= watch[1]
+        if _joins(run, s, requests, batch):
+            _prefill(run, s, requests, batch, gaps, noise)
+        elif s.decoding > 0:
+            _decode(run, s, requests, batch, gaps, noise)
+        elif s.head < s.sent:
+            s.now = max(s.now, requests.ready[s.head])
+        else:
+            s.now = requests.starts[s.started]
+        _end(s, requests, batch)
+
+
+@owning_part
+def colocated(run, requests, watch, gaps, noise):
+    """Seconds until the last answer; `watch` are the first and the last request sent while gaps are counted."""
+    state = np.zeros(1, RANK)
+    s = state[0]
+    s.most, s.poll, s.hold = int(run.most_decoding), int(run.poll_steps), int(run.hold_steps)
+    s.apart = run.prefill_first > 0.0
+    s.in_turn = run.osl_spread == 0.0 and run.cache_tokens == np.inf
+    s.current, s.since = -1, -1
+    count, most = len(requests.isl), s.most + 1
+    batch = Batch(
+        np.empty(most), np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.int64), np.zeros(count),
+        np.zeros(count), np.zeros(count, np.int64),
+    )  # fmt: skip
+    _run(run, s, requests, batch, watch, gaps, noise)
+    return state[0].now  # read through the array, which must outlive `s`

@@ -1,141 +1,204 @@
-"""numba loop of prefill ranks and decoding instances; `planner.estimate.closed_loop` describes the model."""
+"""numba loop of prefill ranks and decoding instances; `planner.estimate.closed_loop` describes the model.
+
+`run` is the record of a run (`ClosedLoops`), `s` of the state of both pools (`POOLS`).
+"""
+
+from typing import NamedTuple
 
 import numpy as np
 
+from planner.arrays import Floats, Ints
 from planner.estimate.compiled.quantiles import count_gaps
-from planner.estimate.compiled.sending import send
-from planner.estimate.compiled.steps import LEAST_FACTOR, step_s
-from planner.solvers.compilation.parts import owning_part, part
+from planner.estimate.compiled.sending import SENDING, answer, send_starting
+from planner.estimate.compiled.steps import luck, step_s
+from planner.solvers.compilation.parts import inlined_part, owning_part
 from planner.solvers.compiled.heaps import drop, push
 
+POOLS = np.dtype([
+    *SENDING,
+    ("head", "i8"),  # the next request that has no prefill rank yet
+    ("moving", "i8"),  # requests between the pools
+    ("decoding", "i8"),  # sequences
+    ("tokens", "f8"),  # that a sequence decoded which was there from the first moment on
+    ("slots", "i8"),  # sequences that an instance decodes at most
+])  # fmt: skip
 
-@part
-def _append(request, queue, heads, tails, following):
+
+class Queues(NamedTuple):
+    """Queues of requests, one of each prefill rank or decoding instance."""
+
+    heads: Ints  # the first request, or -1
+    tails: Ints
+    present: Ints  # requests that wait at a rank or are in its step; sequences that an instance decodes
+    following: Ints  # the request behind each [count], which is in one queue at most; shared by both pools
+
+
+class Prompts(NamedTuple):
+    """Steps that groups of prefill ranks make together [groups], and where requests are in them [count]."""
+
+    ends: Floats  # when the running step does, or infinite
+    completed: Ints  # a request whose prompt it completes, or -1
+    rank: Ints  # of each request
+    left: Floats  # prompt tokens that are not prefilled
+    beside: Ints  # another request whose prompt the same step completes, or -1
+
+
+class Heap(NamedTuple):
+    """Requests [count] by when they arrive at decoding, or by the tokens at which they end."""
+
+    keys: Floats
+    values: Ints
+
+
+@inlined_part
+def _append(queues, queue, request):
     """Puts a request at the end of a queue."""
-    following[request] = -1
-    if heads[queue] < 0:
-        heads[queue] = request
+    queues.following[request] = -1
+    if queues.heads[queue] < 0:
+        queues.heads[queue] = request
     else:
-        following[tails[queue]] = request
-    tails[queue] = request
+        queues.following[queues.tails[queue]] = request
+    queues.tails[queue] = request
 
 
-@part
-def _fill(first, members, step_tokens, left, heads, following, beside):
+@inlined_part
+def _fill(run, first, members, ranks, prompts):
     """Fills the next step of prefill ranks; returns the tokens of the fullest, and a prompt that it completes or -1.
 
     A prompt that was cut goes on with what is `left` of it. Those completed are linked by `beside`.
     """
     fullest, completed = 0.0, -1
     for rank in range(first, first + members):
-        room = step_tokens
-        while heads[rank] >= 0 and room > 0.0:
-            request = heads[rank]
-            taken = min(left[request], room)
-            left[request] -= taken
+        room = run.step_tokens
+        while ranks.heads[rank] >= 0 and room > 0.0:
+            request = ranks.heads[rank]
+            taken = min(prompts.left[request], room)
+            prompts.left[request] -= taken
             room -= taken
-            if left[request] <= 0.0:
-                heads[rank] = following[request]
-                beside[request], completed = completed, request
-        fullest = max(fullest, step_tokens - room)
+            if prompts.left[request] <= 0.0:
+                ranks.heads[rank] = ranks.following[request]
+                prompts.beside[request], completed = completed, request
+        fullest = max(fullest, run.step_tokens - room)
     return fullest, completed
 
 
-@part
-def _prefill(
-    now, head, sent, ready, members, start, token, step_tokens, moved, least, sent_at, place, waiting, left, firsts,
-    lasts, following, ends, completed, beside, ttft, moving, movers, on_way,
-):  # fmt: skip
-    """What prefill does at this moment: prompts go to the rank that has fewest, steps end, and others begin.
+@inlined_part
+def _hand_over(run, s, requests, ranks, prompts, moving, completed):
+    """Prompts that a step completed have their first token, and their caches go to decoding."""
+    while completed >= 0:
+        arrives = s.now + run.moved_s
+        requests.ttft[completed] = arrives - requests.sent[completed]
+        push(moving.keys, moving.values, 0, s.moving, arrives, completed)
+        ranks.present[prompts.rank[completed]] -= 1
+        s.moving, completed = s.moving + 1, prompts.beside[completed]
 
-    Returns the next prompt to come, and the requests on their way to decoding.
-    """
-    while head < sent and ready[head] <= now:
-        place[head] = np.argmin(waiting)
-        waiting[place[head]] += 1
-        _append(head, place[head], firsts, lasts, following)
-        head += 1
-    for group in range(len(ends)):
+
+@inlined_part
+def _prefill(run, s, requests, ranks, prompts, moving):
+    """What prefill does at this moment: prompts go to the rank that has fewest, steps end, and others begin."""
+    while s.head < s.sent and requests.ready[s.head] <= s.now:
+        rank = np.argmin(ranks.present)
+        prompts.rank[s.head] = rank
+        ranks.present[rank] += 1
+        _append(ranks, rank, s.head)
+        s.head += 1
+    members = len(ranks.heads) // len(prompts.ends)
+    for group in range(len(prompts.ends)):
         first = group * members
-        if ends[group] <= now:
-            request, ends[group] = completed[group], np.inf
-            while request >= 0:
-                ttft[request] = now + moved - sent_at[request]
-                push(moving, movers, 0, on_way, now + moved, request)
-                waiting[place[request]] -= 1
-                on_way, request = on_way + 1, beside[request]
-        if ends[group] == np.inf and np.max(waiting[first : first + members]) > 0:
-            fullest, completed[group] = _fill(first, members, step_tokens, left, firsts, following, beside)
-            ends[group] = now + max(start + token * fullest, least)
-    return head, on_way
+        if prompts.ends[group] <= s.now:
+            prompts.ends[group] = np.inf
+            _hand_over(run, s, requests, ranks, prompts, moving, prompts.completed[group])
+        if prompts.ends[group] == np.inf and np.max(ranks.present[first : first + members]) > 0:
+            fullest, prompts.completed[group] = _fill(run, first, members, ranks, prompts)
+            prompts.ends[group] = s.now + max(run.start_s + run.token_s * fullest, run.least_s)
+
+
+@inlined_part
+def _arrive(s, instances, moving):
+    """The next cache to arrive does; returns the instance at which its request waits, each having its own in turn."""
+    request = moving.values[0]
+    drop(moving.keys, moving.values, 0, s.moving)
+    s.moving -= 1
+    home = request % len(instances.heads)
+    _append(instances, home, request)
+    return home
+
+
+@inlined_part
+def _end(run, s, requests, instances, decoding, noise):
+    """The next sequence to end does; returns the instance that it leaves."""
+    request, s.tokens = decoding.values[0], decoding.keys[0]
+    drop(decoding.keys, decoding.values, 0, s.decoding)
+    s.decoding -= 1
+    home = request % len(instances.heads)
+    instances.present[home] -= 1
+    answer(s, requests, request)
+    if run.jitter > 0.0:
+        requests.tpot[request] *= luck(run, noise, request, max(requests.osl[request] - 1.0, 1.0))
+    return home
+
+
+@inlined_part
+def _decode(s, requests, instances, home, decoding):
+    """Requests that wait at an instance begin to decode, as long as it has slots."""
+    while instances.heads[home] >= 0 and instances.present[home] < s.slots:
+        request = instances.heads[home]
+        instances.heads[home] = instances.following[request]
+        instances.present[home] += 1
+        requests.first[request] = s.now
+        requests.ttft[request] = max(requests.ttft[request], s.now - requests.sent[request])
+        ends = s.tokens + max(requests.osl[request] - 1.0, 1.0)
+        push(decoding.keys, decoding.values, 0, s.decoding, ends, request)
+        s.decoding += 1
+
+
+@inlined_part
+def _run(run, s, requests, ranks, prompts, moving, instances, decoding, watch, gaps, noise):
+    """One event after the other, until the last answer."""
+    while s.done < len(requests.isl):
+        step = step_s(run, max(s.decoding / run.decode_ranks, 1.0))
+        ends = s.now + (decoding.keys[0] - s.tokens) * step if s.decoding > 0 else np.inf
+        begins = requests.starts[s.started] if s.started < len(requests.starts) else np.inf
+        comes = requests.ready[s.head] if s.head < s.sent else np.inf
+        arrives = moving.keys[0] if s.moving > 0 else np.inf
+        next_s = max(min(begins, comes, np.min(prompts.ends), arrives), s.now)
+        if watch[0] <= s.sent <= watch[1] and s.decoding > 0:
+            count_gaps(gaps, step, s.decoding * max(min(next_s, ends) - s.now, 0.0) / step)
+        if next_s < ends and s.decoding > 0:
+            s.tokens += (next_s - s.now) / step
+        s.now = min(next_s, ends)
+        if next_s >= ends:
+            home = _end(run, s, requests, instances, decoding, noise)
+            _decode(s, requests, instances, home, decoding)
+        elif begins <= next_s:
+            send_starting(s, requests)
+        elif arrives <= next_s:
+            home = _arrive(s, instances, moving)
+            _decode(s, requests, instances, home, decoding)
+        else:
+            _prefill(run, s, requests, ranks, prompts, moving)
 
 
 @owning_part
-def disaggregated(
-    starts, isl, osl, delay, instances, ranks, most, servers, members, base, slope, start, token, step_tokens, moved,
-    frontend, least, graph_batch, eager, jitter, noise, watch, gaps, ttft, tpot
-):  # fmt: skip
-    count, groups = len(isl), servers // members
-    sent_at, ready, first = np.zeros(count), np.zeros(count), np.zeros(count)
-    following, beside, place, left = np.full(count, -1), np.full(count, -1), np.full(count, -1), isl.copy()
-    firsts, lasts, waiting = np.full(servers, -1), np.full(servers, -1), np.zeros(servers, np.int64)
-    ends, completed = np.full(groups, np.inf), np.full(groups, -1)
-    heads, tails, present = np.full(instances, -1), np.full(instances, -1), np.zeros(instances, np.int64)
-    moving, movers, on_way = np.empty(count), np.empty(count, np.int64), 0
-    keys, values, decoding = np.empty(count), np.empty(count, np.int64), 0
-    free, sent, head, done, now, tokens = 0.0, 0, 0, 0, 0.0, 0.0
-    slots = max(int(most * ranks / instances), 1)
-    started, starting = 0, len(starts)
-    while done < count:
-        step = step_s(max(decoding / ranks, 1.0), base, slope, graph_batch, eager)
-        watched = watch[0] <= sent <= watch[1]
-        finishes = now + (keys[0] - tokens) * step if decoding > 0 else np.inf
-        begins = starts[started] if started < starting else np.inf
-        comes = ready[head] if head < sent else np.inf
-        arrives = moving[0] if on_way > 0 else np.inf
-        next_s = max(min(begins, comes, np.min(ends), arrives), now)
-        if watched and decoding > 0:
-            count_gaps(gaps, step, decoding * max(min(next_s, finishes) - now, 0.0) / step)
-        if next_s < finishes and decoding > 0:
-            tokens += (next_s - now) / step
-        if next_s >= finishes:
-            now, tokens, request = finishes, keys[0], values[0]
-            drop(keys, values, 0, decoding)
-            decoding -= 1
-            home = request % instances
-            present[home] -= 1
-            done += 1
-            tpot[request] = (now - first[request]) / max(osl[request] - 1.0, 1.0)
-            if jitter > 0.0:
-                luck = jitter * noise[request % len(noise)] / np.sqrt(max(osl[request] - 1.0, 1.0))
-                tpot[request] *= max(1.0 + luck, LEAST_FACTOR)
-            if sent + starting - started < count:
-                free = send(sent, now, free, frontend, delay, sent_at, ready)
-                sent += 1
-        elif begins <= next_s:
-            now = next_s
-            free = send(sent, begins, free, frontend, delay, sent_at, ready)
-            sent, started = sent + 1, started + 1
-            continue
-        elif arrives <= next_s:
-            now, request = next_s, movers[0]
-            drop(moving, movers, 0, on_way)
-            on_way -= 1
-            home = request % instances
-            _append(request, home, heads, tails, following)
-        else:
-            now = next_s
-            head, on_way = _prefill(
-                now, head, sent, ready, members, start, token, step_tokens, moved, least, sent_at, place, waiting, left,
-                firsts, lasts, following, ends, completed, beside, ttft, moving, movers, on_way,
-            )  # fmt: skip
-            continue
-        while heads[home] >= 0 and present[home] < slots:
-            request = heads[home]
-            heads[home] = following[request]
-            present[home] += 1
-            first[request] = now
-            ttft[request] = max(ttft[request], now - sent_at[request])
-            push(keys, values, 0, decoding, tokens + max(osl[request] - 1.0, 1.0), request)
-            decoding += 1
-    return now
+def _queues(number, following):
+    """So many empty queues."""
+    return Queues(np.full(number, -1), np.full(number, -1), np.zeros(number, np.int64), following)
+
+
+@owning_part
+def disaggregated(run, requests, watch, gaps, noise):
+    """Seconds until the last answer; `watch` are the first and the last request sent while gaps are counted."""
+    count, following = len(requests.isl), np.full(len(requests.isl), -1)
+    ranks = _queues(max(int(run.prefill_ranks), 1), following)
+    instances = _queues(int(run.decode_instances), following)
+    groups = len(ranks.heads) // int(run.prefill_members)
+    prompts = Prompts(
+        np.full(groups, np.inf), np.full(groups, -1), np.full(count, -1), requests.isl.copy(), np.full(count, -1)
+    )
+    moving = Heap(np.empty(count), np.empty(count, np.int64))
+    decoding = Heap(np.empty(count), np.empty(count, np.int64))
+    state = np.zeros(1, POOLS)
+    s = state[0]
+    s.slots = max(int(run.most_decoding * run.decode_ranks / len(instances.heads)), 1)
+    _run(run, s, requests, ranks, prompts, moving, instances, decoding, watch, gaps, noise)
+    return state[0].now  # read through the array, which must outlive `s`
