@@ -116,4 +116,4 @@ def _shown(value: Any) -> str:  # noqa: ANN401 - plain data
         return "yes" if value else "no"
     if isinstance(value, dict):
         return ", ".join(f"{key} {_shown(below)}" for key, below in value.items() if below is not None)
-    return str(value)
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 PREFIX_TIERS = "prefix_tiers"  # of a role that sets any up: memory beside the device
+QUANTIZATION = "quantization"  # of a role that makes its weights of another format: the engine's name for it
+UNPRICED = "unpriced"  # of a role: flags that change its times or memory, and that no plan has a field for
 ROLE_ORDER = ("prefill", "decode", "colocated")
 
 

@@ -103,6 +103,36 @@ def test_a_model_that_does_not_fit_is_refused_with_both_numbers() -> None:
         plan("#!/bin/bash\nvllm serve meta-llama/Llama-3.3-70B-Instruct\n")
 
 
+def test_weights_that_the_engine_makes_while_loading_are_priced_and_launched_again() -> None:
+    envelope = plan(SERVE.format(flags=f"{LIMITS} --quantization fp8"))
+    assert envelope.inputs["models"]["model"]["weights"] == "fp8"
+    (text,) = emit(envelope, _decision(envelope), "vllm").values()
+    assert "--quantization fp8" in text
+    stored = plan(SERVE.format(flags=f"{LIMITS} --quantization fp8").replace("Qwen3-32B", "Qwen3-32B-FP8"))
+    assert "weights" not in stored.inputs["models"]["model"]
+
+
+def test_weights_made_by_a_method_that_is_not_priced_are_refused() -> None:
+    with pytest.raises(PlannerError, match="what vllm makes of it by `bitsandbytes` is not priced"):
+        plan(SERVE.format(flags="--quantization bitsandbytes"))
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ("--enforce-eager", "steps without CUDA graphs"),
+        ("--cpu-offload-gb 10", "--cpu-offload-gb 10"),
+        ("--kv-cache-dtype int8", "a KV cache in int8"),
+        ("""--speculative-config '{"method": "ngram", "num_speculative_tokens": 4}'""", "drafts (ngram, 4 tokens"),
+        ("--cpu-offload-gb 0 --decode-context-parallel-size 1", None),
+    ],
+)
+def test_settings_that_no_plan_has_are_told(flags: str, told: str | None) -> None:
+    _, notes = plan_of_reading(read(SERVE.format(flags=f"{LIMITS} {flags}")), LOAD)
+    said = [note for note in notes if "not priced, and not in the plan: " in note]
+    assert told in said[0] if told else not said
+
+
 PROBLEM = {
     "kind": "serve",
     "models": {"m": {"name": "Qwen/Qwen3-32B"}},

@@ -39,6 +39,8 @@ class EngineDescription:
     image: str | None = None  # that its makers publish, of a release; None where none is known
     quantises: Mapping[str, str] = field(default_factory=dict)
     """Weight formats that it makes of a checkpoint in bf16 while loading it, and its names for them."""
+    unpriced: tuple[str, ...] = ()
+    """Settings that change times or memory of a role and that no plan has a field for, with underscores."""
     reserves: bool = False  # its scheduler admits a request only with room for its whole length
     metrics: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Names of metrics that it serves, the newest first; empty where none are known."""

@@ -30,6 +30,10 @@ ENGINE = EngineDescription(
     also_named=("sglang-native", "sglang-oai"),
     image="lmsysorg/sglang:v{}",
     quantises={"fp8": "fp8"},
+    unpriced=(
+        "cpu_offload_gb", "enable_lora", "lora_paths", "enable_mixed_chunk", "enable_two_batch_overlap",
+        "enable_single_batch_overlap", "enable_pdmux",
+    ),
     metrics={
         "running": ("sglang:num_running_reqs",),
         "waiting": ("sglang:num_queue_reqs",),

@@ -31,6 +31,9 @@ ENGINE = EngineDescription(
     bench_backend="vllm",
     image="vllm/vllm-openai:v{}",
     quantises={"fp8": "fp8", "fp8_block": "fp8_per_block"},
+    unpriced=(
+        "cpu_offload_gb", "enable_lora", "decode_context_parallel_size", "prefill_context_parallel_size", "enable_dbo",
+    ),
     metrics={
         "running": ("vllm:num_requests_running",),
         "waiting": ("vllm:num_requests_waiting",),

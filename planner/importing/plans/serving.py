@@ -15,6 +15,7 @@ from planner.errors import PlannerError
 from planner.importing.plans.question import Question
 from planner.importing.plans.shapes import EngineRole, usable_share, with_batch
 from planner.importing.plans.tiers import cache_of, tier_notes
+from planner.importing.plans.unpriced import KV_FORMATS, loaded_weights, unpriced_notes
 from planner.importing.records import Reading
 
 if TYPE_CHECKING:
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
     from planner.kinds.serve.steady.search import ServeSetting
     from planner.plan.schema import Envelope
     from planner.problem.resolve import Resolved
-
-KV_FORMATS = {"fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "bfloat16": "bf16", "bf16": "bf16", "fp16": "fp16",
-              "float16": "fp16", "half": "fp16"}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +54,9 @@ def serving_problem(reading: Reading, question: Question) -> dict[str, Any]:
     kinds = {KV_FORMATS.get(str(role["kv_dtype"])) for role in roles if role["kv_dtype"]} - {None}
     if len(kinds) == 1:
         model["kv_cache"] = kinds.pop()
-    if reading.beside.get("weights"):
-        model["weights"] = reading.beside["weights"]
+    weights = loaded_weights(reading, model)
+    if weights is not None:
+        model["weights"] = weights
     engine: dict[str, Any] = {"name": fields["engine"]}
     for setting, field in (("memory_utilisation", "memory_utilisation"), ("max_context_tokens", "max_model_len")):
         stated = {role[field] for role in roles} - {None}
@@ -172,7 +171,7 @@ def _case(reading: Reading, document: Mapping[str, Any]) -> ServingCase:
         raise PlannerError(
             f"the roles need {used} GPUs, the cluster has {pool.num_gpus}", where="--cluster", hint="give more nodes"
         )
-    notes = tuple(dict.fromkeys(text for _, texts in pairs for text in texts))
+    notes = tuple(dict.fromkeys([*unpriced_notes(reading), *(text for _, texts in pairs for text in texts)]))
     return ServingCase(reading, document, resolved, roles, tuple(part for part, _ in pairs), notes)
 
 

@@ -1,0 +1,76 @@
+"""What an artifact sets beside degrees and limits: formats of weights made while loading, and what no plan says."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from planner.engines.formats import stored_formats
+from planner.engines.serving.registry import SERVING_ENGINES
+from planner.errors import PlannerError
+from planner.importing.records import QUANTIZATION, UNPRICED, Reading
+
+KV_FORMATS = {"fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "bfloat16": "bf16", "bf16": "bf16", "fp16": "fp16",
+              "float16": "fp16", "half": "fp16"}  # fmt: skip
+
+
+def loaded_weights(reading: Reading, model: Mapping[str, str]) -> str | None:
+    """The format that the engine makes the weights of `model` (an entry of a problem) while loading them.
+
+    None where the checkpoint brings its own. Raises PlannerError for a format that is not priced, and for roles that
+    differ.
+    """
+    fields = reading.fields
+    names = {role["role"]: role.get(QUANTIZATION) for role in fields["roles"]}
+    stated = set(names.values())
+    if stated <= {None}:
+        return None
+    if len(stated) > 1:
+        told = ", ".join(f"{role} {name or 'none'}" for role, name in names.items())
+        raise PlannerError(
+            f"the roles quantise weights unlike each other ({told}), and a plan has one format a model",
+            where=QUANTIZATION,
+            hint="give all roles one format",
+        )
+    stored = _stored(model)
+    if stored is None or not stored <= {"bf16"}:
+        return None
+    (name,) = stated
+    formats = {flag: weights for weights, flag in SERVING_ENGINES[fields["engine"]].quantises.items()}
+    if name in formats:
+        return formats[name]
+    raise PlannerError(
+        f"the checkpoint is in 16 bits, and what {fields['engine']} makes of it by `{name}` is not priced",
+        where=QUANTIZATION,
+        hint=f"`--model` names a checkpoint that brings its format; made while loading is {' or '.join(formats)}"
+        if formats
+        else "`--model` names a checkpoint that brings its format",
+    )
+
+
+def _stored(model: Mapping[str, str]) -> frozenset[str] | None:
+    """Families of formats of the checkpoint; None where nobody knows the model, which resolving it refuses."""
+    from planner.models.library import find_model, load_model
+
+    try:
+        return stored_formats(find_model(model["name"]) if "name" in model else load_model(model["config"]))
+    except PlannerError:
+        return None
+
+
+def unpriced_notes(reading: Reading) -> Iterator[str]:
+    """What roles set that neither their times nor their plan know, so that it is lost where the plan is launched."""
+    for role in reading.fields["roles"]:
+        parts = list(_unpriced(role))
+        if parts:
+            yield f"{role['role']}: not priced, and not in the plan: {', '.join(parts)}"
+
+
+def _unpriced(role: Mapping[str, Any]) -> Iterator[str]:
+    drafts = role.get("speculative")
+    if drafts:
+        tokens = f", {drafts['tokens']} tokens" if drafts.get("tokens") else ""
+        yield f"drafts ({drafts['method']}{tokens}: no artifact says how often they are right)"
+    if role["kv_dtype"] and role["kv_dtype"] not in KV_FORMATS:
+        yield f"a KV cache in {role['kv_dtype']}"
+    if role.get("enforce_eager"):
+        yield "steps without CUDA graphs"
+    yield from role.get(UNPRICED, ())
