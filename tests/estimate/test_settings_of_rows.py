@@ -454,3 +454,15 @@ def test_dstack_compares_eager_steps_on_one_gpu_with_a_cache_of_16_bits(system: 
     row = {"source": "dstackai/benchmarks h100sxm5_vs_mi300x", "backend": "vllm", "system": system}
     assert filled(row)["kv_cache"] == "bf16"
     assert filled(row).get("graph_batch") == graph_batch
+
+
+def test_a_decoding_step_outside_graphs_lasts_as_long_as_its_host_launches() -> None:
+    """Llama-2-7B on vLLM: about 1.2 s for 100 tokens (github.com/vllm-project/vllm/pull/1440)."""
+    alone = {"aic_model": "meta-llama/Llama-2-7b-hf", "weights": "bfloat16", "backend_version": "0.6.0", "source": ""}
+    load = {"isl": "5", "osl": "100", "concurrency": "1", "gpus": "1", "tp": "1", "moe_tp": "1"}
+    row = {**COLOCATED, **alone, **load, "system": "h100_sxm"}
+    eager, graphs = evaluate([case(row, graph_batch="0.5"), case(row)], None)
+    assert isinstance(eager, Estimate)
+    assert isinstance(graphs, Estimate)
+    assert eager.tpot_s == pytest.approx(0.012, rel=0.05)
+    assert graphs.tpot_s < 0.6 * eager.tpot_s
