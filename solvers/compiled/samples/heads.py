@@ -3,6 +3,7 @@
 import numpy as np
 from numba import njit
 
+from planner.solvers.compilation.parts import inlined_part
 from planner.solvers.compiled.copies import copy_row
 
 
@@ -53,6 +54,22 @@ def anneal_heads(value_H, held_H, most_held, group_H, groups, steps, seed):
     return best
 
 
+@inlined_part
+def repeats(value_H, held_H, group_H, h, first):
+    """Whether a head equals the one before it, which may be picked too and was passed over."""
+    k = h - 1
+    return k >= first and group_H[k] < 0 and value_H[k] == value_H[h] and held_H[k] == held_H[h]
+
+
+@inlined_part
+def first_left(group_H):
+    """The largest head that has no rank yet."""
+    h = 0
+    while h < len(group_H) and group_H[h] >= 0:
+        h += 1
+    return h
+
+
 @njit(cache=True)
 def least_by_groups(value_H, held_H, most_held, groups, cutoff, most_nodes, best_H):
     """(fullest rank, nodes) of the best placement, below `cutoff`; heads in the order of the arrays, largest first.
@@ -70,14 +87,10 @@ def least_by_groups(value_H, held_H, most_held, groups, cutoff, most_nodes, best
     next_H[0] = H  # the head that is tried next; H: close the rank and start another; above: nothing is left to try
     while depth >= 0:
         h = next_H[depth]
-        step_back = False
         if h < H:
             next_H[depth] = h + 1
-            if group_H[h] >= 0:
+            if group_H[h] >= 0 or repeats(value_H, held_H, group_H, h, picked_H[depth - 1] + 1):
                 continue
-            if h > 0 and group_H[h - 1] < 0 and value_H[h - 1] == value_H[h] and held_H[h - 1] == held_H[h]:
-                if depth == 0 or h - 1 > picked_H[depth - 1]:
-                    continue  # the same as the equal head before it
             if load_G[group] + value_H[h] >= best * (1.0 - 1e-12) or held_G[group] + held_H[h] > most_held:
                 continue
             starts_H[depth] = False
@@ -86,17 +99,13 @@ def least_by_groups(value_H, held_H, most_held, groups, cutoff, most_nodes, best
             left = groups - group - 1
             if left == 0 or (group >= 0 and total - placed >= left * best * (1.0 - 1e-12)):
                 continue
-            h = 0
-            while h < H and group_H[h] >= 0:
-                h += 1
+            h = first_left(group_H)
             if value_H[h] >= best * (1.0 - 1e-12) or held_H[h] > most_held:
                 continue
             group += 1
             load_G[group], held_G[group] = 0.0, 0.0
             starts_H[depth] = True
         else:
-            step_back = True
-        if step_back:
             depth -= 1
             if depth >= 0:
                 h = picked_H[depth]
@@ -117,9 +126,7 @@ def least_by_groups(value_H, held_H, most_held, groups, cutoff, most_nodes, best
         picked_H[depth] = h
         depth += 1
         if depth == H:
-            fullest = 0.0
-            for g in range(group + 1):
-                fullest = max(fullest, load_G[g])
+            fullest = load_G[: group + 1].max()
             if fullest < best:
                 best = fullest
                 copy_row(group_H, best_H)

@@ -3,8 +3,8 @@
 import numpy as np
 from numba import njit
 
-from planner.solvers.compilation.parts import part
-from planner.solvers.compiled.copies import copy_rows, move_item
+from planner.solvers.compilation.parts import inlined_part, part
+from planner.solvers.compiled.copies import copy_row, copy_rows, move_item
 
 
 @part
@@ -34,6 +34,18 @@ def _phase(forward_NR, backward_NR, order, count, j, free_R, ends_R, back_R):
         ends_R[r] = back_R[r]
 
 
+@inlined_part
+def _finish(forward_NR, backward_NR, order, count, begin, free_R, ends_R, back_R):
+    """Seconds in which the last rank is done, after all phases from `begin` on."""
+    R = forward_NR.shape[1]
+    for j in range(begin, count + R - 1):
+        _phase(forward_NR, backward_NR, order, count, j, free_R, ends_R, back_R)
+    last = 0.0
+    for r in range(R):
+        last = max(last, free_R[r])
+    return last
+
+
 @njit(cache=True)
 def span(forward_NR, backward_NR, order, count, free_R, ends_R, back_R):
     """Seconds of the first `count` samples of an order under 1F1B, without transfers; the last three are scratch."""
@@ -41,12 +53,20 @@ def span(forward_NR, backward_NR, order, count, free_R, ends_R, back_R):
     for r in range(R):
         free_R[r] = 0.0
         ends_R[r] = 0.0
-    for j in range(count + R - 1):
-        _phase(forward_NR, backward_NR, order, count, j, free_R, ends_R, back_R)
-    last = 0.0
-    for r in range(R):
-        last = max(last, free_R[r])
-    return last
+    return _finish(forward_NR, backward_NR, order, count, 0, free_R, ends_R, back_R)
+
+
+@inlined_part
+def _begin(forward_NR, backward_NR, own, left_R, tail_R):
+    """Writes what there is to do on each rank, and the least way back from it to the first."""
+    for r in range(len(left_R)):
+        left_R[r], tail_R[r] = 0.0, np.inf
+        for sample in own:
+            left_R[r] += forward_NR[sample, r] + backward_NR[sample, r]
+            way = 0.0
+            for q in range(r):
+                way += backward_NR[sample, q]
+            tail_R[r] = min(tail_R[r], way)
 
 
 @njit(cache=True)
@@ -60,15 +80,7 @@ def best_order(forward_NR, backward_NR, own, cutoff_s, most_nodes, best):
     free_LR, ends_LR = np.zeros((K + 1, R)), np.zeros((K + 1, R))
     back_R, tail_R = np.zeros(R), np.zeros(R)
     left_LR = np.zeros((K + 1, R))
-    for r in range(R):
-        for sample in own:
-            left_LR[0, r] += forward_NR[sample, r] + backward_NR[sample, r]
-        tail_R[r] = np.inf
-        for sample in own:
-            way = 0.0
-            for q in range(r):
-                way += backward_NR[sample, q]
-            tail_R[r] = min(tail_R[r], way)
+    _begin(forward_NR, backward_NR, own, left_LR[0], tail_R)
     order, used = np.zeros(K, np.int64), np.zeros(K, np.bool_)
     at = np.full(K + 1, -1, np.int64)
     free_R, ends_R = np.zeros(R), np.zeros(R)
@@ -89,9 +101,8 @@ def best_order(forward_NR, backward_NR, own, cutoff_s, most_nodes, best):
         pick = at[level]
         used[pick] = True
         order[level] = own[pick]
-        for r in range(R):
-            free_LR[level + 1, r] = free_LR[level, r]
-            ends_LR[level + 1, r] = ends_LR[level, r]
+        copy_row(free_LR[level], free_LR[level + 1])
+        copy_row(ends_LR[level], ends_LR[level + 1])
         _phase(forward_NR, backward_NR, order, level + 1, level, free_LR[level + 1], ends_LR[level + 1], back_R)
         bound = 0.0
         for r in range(R):
@@ -104,18 +115,12 @@ def best_order(forward_NR, backward_NR, own, cutoff_s, most_nodes, best):
         if bound >= best_s - 1e-12:
             continue
         if level + 1 == K:
-            for r in range(R):
-                free_R[r] = free_LR[K, r]
-                ends_R[r] = ends_LR[K, r]
-            for j in range(K, K + R - 1):
-                _phase(forward_NR, backward_NR, order, K, j, free_R, ends_R, back_R)
-            total = 0.0
-            for r in range(R):
-                total = max(total, free_R[r])
+            copy_row(free_LR[K], free_R)
+            copy_row(ends_LR[K], ends_R)
+            total = _finish(forward_NR, backward_NR, order, K, K, free_R, ends_R, back_R)
             if total < best_s - 1e-12:
                 best_s = total
-                for p in range(K):
-                    best[p] = order[p]
+                copy_row(order, best)
             continue
         level += 1
     return best_s, nodes

@@ -3,8 +3,10 @@
 import numpy as np
 from numba import njit
 
-from planner.solvers.compilation.parts import part
+from planner.solvers.compilation.parts import inlined_part, part
 from planner.solvers.compiled.copies import copy_rows, move_item
+
+FAR = 12  # places over which a pass of a group is not moved
 
 
 @part
@@ -63,6 +65,32 @@ def fits(order_N, count, held_O, capacity):
     return True
 
 
+@inlined_part
+def beside(row, count, group_O, moved, other, behind):
+    """(from, to) of the pass of group `moved` to just before or `behind` that of `other`; equal where it stays."""
+    source, target = -1, -1
+    for n in range(count):
+        if group_O[row[n]] == moved:
+            source = n
+        if group_O[row[n]] == other:
+            target = n
+    if source < 0 or target < 0 or abs(source - target) > FAR:
+        return 0, 0
+    if behind == 0 and source < target:
+        target -= 1
+    elif behind == 1 and source > target:
+        target += 1
+    return source, target
+
+
+@inlined_part
+def along(count, by):
+    """(from, to) of a pass drawn from a rank, so many places on; equal where the rank ends before."""
+    source = np.random.randint(count)
+    target = source + by
+    return source, target if 0 <= target < count else source
+
+
 @njit(cache=True)
 def anneal_passes(
     order_RN, count_R, duration_O, held_O, capacity_R, start_O, before_E, group_O, number, steps, seed, hot
@@ -97,25 +125,9 @@ def anneal_passes(
         ok = True
         for r in range(low, high):
             if wide:
-                source, target = -1, -1
-                for n in range(count_R[r]):
-                    if group_O[trial[r, n]] == a:
-                        source = n
-                    if group_O[trial[r, n]] == b:
-                        target = n
-                if source < 0 or target < 0 or source == target:
-                    continue
-                if abs(source - target) > 12:
-                    continue
-                if behind == 0 and source < target:
-                    target -= 1
-                elif behind == 1 and source > target:
-                    target += 1
+                source, target = beside(trial[r], count_R[r], group_O, a, b, behind)
             else:
-                source = np.random.randint(count_R[r])
-                target = source + side * reach
-                if target < 0 or target >= count_R[r]:
-                    continue
+                source, target = along(count_R[r], side * reach)
             if source == target:
                 continue
             move_item(trial[r], source, target)

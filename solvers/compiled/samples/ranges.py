@@ -6,7 +6,7 @@ Arrays: load_S operations by server, doc_D3 rows (server, tokens, unused), taken
 import numpy as np
 from numba import njit
 
-from planner.solvers.compilation.parts import part
+from planner.solvers.compilation.parts import inlined_part, part
 from planner.solvers.compiled.copies import copy_row, copy_rows
 
 
@@ -171,6 +171,37 @@ def total_bytes(shards_N4, number, query, kv):
     return total
 
 
+@inlined_part
+def take_back(load_S, doc_D2, ranges_DW2, count_D, shards_N4, kept_N4, number):
+    """Takes ranges back that servers sent away, and writes the others to `kept_N4`; returns how many those are.
+
+    All of one server or of two, of two receivers, or four of ten.
+    """
+    kept = 0
+    first, second = shards_N4[np.random.randint(number)], shards_N4[np.random.randint(number)]
+    kind = np.random.randint(4)
+    for n in range(number):
+        d, begin, end, receiver = shards_N4[n]
+        sender = doc_D2[d, 0]
+        if kind == 0:
+            out = sender == doc_D2[first[0], 0]
+        elif kind == 1:
+            out = sender == doc_D2[first[0], 0] or sender == doc_D2[second[0], 0]
+        elif kind == 2:
+            out = receiver == first[3] or receiver == second[3]
+        else:
+            out = np.random.random() < 0.4
+        if out:
+            remove(ranges_DW2[d], count_D[d], begin)
+            count_D[d] -= 1
+            load_S[sender] += ops(begin, end)
+            load_S[receiver] -= ops(begin, end)
+        else:
+            copy_row(shards_N4[n], kept_N4[kept])
+            kept += 1
+    return kept
+
+
 @njit(cache=True)
 def search(load_S, capacity, doc_D2, start_S, end_S, settings, rounds, work, seed, best_N4):
     """(bytes, shards) of the best of many fills, each repaired again and again; infinite where none was complete.
@@ -201,31 +232,7 @@ def search(load_S, capacity, doc_D2, start_S, end_S, settings, rounds, work, see
         for step in range(work):
             trial_S, trial_ranges, trial_count = own_S.copy(), ranges.copy(), count_D.copy()
             trial = shards.copy()
-            kept = 0
-            first = shards[np.random.randint(number)]
-            second = shards[np.random.randint(number)]
-            kind = np.random.randint(4)
-            for n in range(number):
-                d, a, b, j = shards[n]
-                i = doc_D2[d, 0]
-                out = False
-                if kind == 0:
-                    out = i == doc_D2[first[0], 0]
-                elif kind == 1:
-                    out = i == doc_D2[first[0], 0] or i == doc_D2[second[0], 0]
-                elif kind == 2:
-                    out = j == first[3] or j == second[3]
-                else:
-                    out = np.random.random() < 0.4
-                if not out:
-                    copy_row(shards[n], trial[kept])
-                    kept += 1
-                    continue
-                remove(trial_ranges[d], trial_count[d], a)
-                trial_count[d] -= 1
-                moved = ops(a, b)
-                trial_S[i] += moved
-                trial_S[j] -= moved
+            kept = take_back(trial_S, doc_D2, trial_ranges, trial_count, shards, trial, number)
             power = 0.4 + 0.6 * np.random.random()
             done = fill(
                 trial_S,
