@@ -89,6 +89,7 @@ def question_of(resolved: Resolved, patience: Limits) -> Question:
             where=resolved.where(("workloads", 0)),
             hint="leave `images` and `audio_s` out",
         )
+    _require_judged(resolved, target)
     patience.tell("looking for deployments")
     teams = [*_colocated(setting, target), *_pairs(setting, target, patience)]
     if not teams:
@@ -109,6 +110,20 @@ def question_of(resolved: Resolved, patience: Limits) -> Question:
         {alternative.name: cases[alternative.name][1] for alternative in alternatives},
         slo,
     )
+
+
+def _require_judged(resolved: Resolved, target: Target) -> None:
+    """Raises PlannerError for limits that beliefs about TTFT and TPOT do not judge."""
+    asked = {
+        "latency": any(math.isfinite(limit.limit_s) for limit in target.latency_limits),
+        "attainment": target.attainment is not None,
+    }
+    for name in (name for name, stated in asked.items() if stated):
+        raise PlannerError(
+            f"runs are proposed under limits on `ttft`, `tpot` and `itl`, not on `{name}`",
+            where=resolved.where(("workloads", 0, "slo", name)),
+            hint=f"leave `{name}` out, or say what it asks as limits on `ttft` and `tpot`",
+        )
 
 
 def _slo(target: Target) -> Slo:

@@ -1,6 +1,7 @@
 """The proposal: what to decide now and what to run next, as text and as one document."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +35,7 @@ class Proposal:
     loss_left: float  # share of what could be had
     runs: tuple[ProposedRun, ...]
     results: tuple[Result, ...]
+    notes: tuple[str, ...] = ()  # what the decision does not look at
 
     @property
     def settled(self) -> bool:
@@ -48,7 +50,24 @@ def propose(question: Question, results: Sequence[Result], count: int, folder: s
     by_name = {alternative.alternative.name: alternative for alternative in ranked}
     chosen = [question.alternatives[m] for m in next_measurements(choice, count, seed=seed)]
     runs = tuple(_run(question, by_name[alternative.name], folder) for alternative in chosen)
-    return Proposal(tuple(ranked), loss_left(choice), runs, tuple(results))
+    notes = tuple(_notes(question, ranked[0]))
+    return Proposal(tuple(ranked), loss_left(choice), runs, tuple(results), notes)
+
+
+def _notes(question: Question, best: Standing) -> Iterator[str]:
+    """What is weighed where the problem asks for more: a load, which takes copies, and percentiles of times."""
+    (target,) = question.setting.targets
+    case = best.alternative.case
+    if target.rate_per_s is not None:
+        served_per_s = output(best.alternative, best.ttft_s, best.tpot_s) * case.gpus / case.osl
+        copies = math.ceil(target.rate_per_s / served_per_s)
+        yield (
+            f"alternatives are weighed by the output of a GPU, whatever the load: {target.rate_per_s:.4g} requests/s "
+            f"take {copies} of the first, {copies * case.gpus} GPUs; `planner solve` weighs whole numbers"
+        )
+    limits = (*target.ttft_limits, *target.tpot_limits, *target.itl_limits)
+    if any(limit.quantile is not None and math.isfinite(limit.limit_s) for limit in limits):
+        yield "limits on percentiles are held against typical times: a run reports its percentiles"
 
 
 def _run(question: Question, standing: Standing, folder: str) -> ProposedRun:
@@ -71,6 +90,7 @@ def document_of(proposal: Proposal) -> dict[str, Any]:
         "decision": _standing(best),
         "expected_loss": proposal.loss_left,
         "settled": proposal.settled,
+        **({"notes": list(proposal.notes)} if proposal.notes else {}),
         "runs": [
             {**_standing(row.standing), "plan": row.plan, "report": row.report, "commands": list(row.commands)}
             for row in proposal.runs
@@ -109,6 +129,7 @@ def lines_of(proposal: Proposal) -> list[str]:
         f"# decide now: {_words(best)}",
         f"# expected loss against knowing all: {proposal.loss_left:.1%}",
     ]
+    lines += [f"# note: {note}" for note in proposal.notes]
     if proposal.settled:
         lines.append("# no single run is expected to change the decision")
     for number, run in enumerate(proposal.runs, 1):
@@ -125,7 +146,7 @@ def _words(standing: Standing) -> str:
     return (
         f"{standing.alternative.name} on {case.gpus} GPUs, {case.clients} clients, {known} "
         f"TTFT {_time(standing.ttft_s)}, TPOT {_time(standing.tpot_s)}{between}, {tokens:.4g} tokens/s/GPU, "
-        f"keeps the SLO with {standing.chance:.0%}"
+        f"keeps the limits in typical times with {standing.chance:.0%}"
     )
 
 

@@ -5,6 +5,7 @@ import json
 import math
 import runpy
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +29,7 @@ from planner.propose.runs import plan_of
 from planner.solvers.stochastic.sequential_choice import chances, expected_rewards
 
 ROOT = Path(__file__).parent.parent.parent
-PROBLEM = {
+PROBLEM: dict[str, Any] = {
     "kind": "serve",
     "models": {"m": {"name": "meta-llama/Llama-3.1-8B-Instruct"}},
     "cluster": {"pools": [{"gpu": "h200", "gpus": 4}]},
@@ -39,6 +40,29 @@ PROBLEM = {
 @pytest.fixture(scope="module")
 def question() -> Question:
     return question_of(resolve_document(given_document(PROBLEM, "problem"), Path()), Limits())
+
+
+@pytest.mark.parametrize("limit", [{"latency": {"p95": "30s"}}, {"attainment": "90%"}])
+def test_limits_that_beliefs_do_not_judge_are_refused(limit: dict[str, object]) -> None:
+    (workload,) = PROBLEM["workloads"]
+    asked = PROBLEM | {"workloads": [workload | {"slo": workload["slo"] | limit}]}
+    with pytest.raises(PlannerError, match=f"not on `{next(iter(limit))}`"):
+        question_of(resolve_document(given_document(asked, "problem"), Path()), Limits())
+
+
+def test_a_stated_load_is_said_in_copies_of_the_first_alternative() -> None:
+    (workload,) = PROBLEM["workloads"]
+    slo = {"ttft": {"p95": "500ms"}, "tpot": "15ms"}
+    asked = PROBLEM | {"workloads": [workload | {"load": {"rate_per_s": 40.0}, "slo": slo}]}
+    proposal = propose(
+        question_of(resolve_document(given_document(asked, "problem"), Path()), Limits()), (), 1, ".", seed=0
+    )
+    first = document_of(proposal)["decision"]
+    a_copy = first["output_tokens_per_s_per_gpu"] * first["gpus"] / 200.0
+    copies = math.ceil(40.0 / a_copy)
+    assert f"40 requests/s take {copies} of the first, {copies * first['gpus']} GPUs" in proposal.notes[0]
+    assert "percentiles" in proposal.notes[1]
+    assert any(line.endswith(proposal.notes[0]) for line in lines_of(proposal))
 
 
 def test_covariances_add_up_what_alternatives_share() -> None:
