@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from planner.arrays import Floats
-from planner.problem.schema import Limit, SloSpec
+from planner.problem.slo import Limit, SloSpec
 from planner.problem.statistics import quantile_of
 from planner.simulate.judge.judging import Streams, judge
 from planner.simulate.judge.limits import STREAMS, Judgement

@@ -25,12 +25,12 @@ from tandem_simulator import Engine, Part, Request, Rules, simulate
 from planner.arrays import Floats, Ints
 from planner.costs.operators.work import Shards, Work
 from planner.costs.rates.calibration import EngineOverheads
-from planner.kinds.serve.steady.demand import MEAN, Queue, TimeLimit
 from planner.kinds.serve.steady.steps import pipelines
 from planner.kinds.serve.steady.steps.first_tokens import Engines, Variability, first_tokens
 from planner.kinds.serve.steady.steps.formulas import Costs, Prefill, colocated_tpot_s, prefill_alone, prefill_mixed
 from planner.kinds.serve.steady.steps.mixed import MixedSteps, mixed_steps
 from planner.kinds.serve.steady.steps.pipelines import Bubbles, prefill_in_stages
+from planner.kinds.serve.steady.time_limits import MEAN, Queue, TimeLimit
 from planner.models.library import find_model
 from planner.simulate.fleet.instances import Fleet, Instance
 from planner.simulate.fleet.step_grid import StepGrid

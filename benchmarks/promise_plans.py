@@ -42,7 +42,7 @@ from planner.kinds.serve.steady.points import Tally, make_points
 from planner.kinds.serve.steady.search import ServeSetting, prepare
 from planner.kinds.serve.steady.shapes import InstanceShape
 from planner.plan.schema import Envelope, Memory, Parallelism, Role, Route
-from planner.problem.schema import SloSpec
+from planner.problem.slo import SloSpec
 from planner.simulate.fleet.instances import Fleet
 from planner.simulate.judge.judging import PILOT_SEED, judge, warmed
 from planner.simulate.judge.limits import STREAMS, Judgement, Verdict, judge_runs

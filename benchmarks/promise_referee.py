@@ -28,7 +28,7 @@ from planner.arrays import Floats
 from planner.kinds.serve.options import ServeDecision
 from planner.plan.schema import Envelope
 from planner.problem.recorded import recorded_problem
-from planner.problem.schema import SloSpec
+from planner.problem.slo import SloSpec
 from planner.simulate.fleet.instances import UNLIMITED, Fleet
 from planner.simulate.fleet.step_grid import StepGrid
 from planner.simulate.judge.judging import warmed

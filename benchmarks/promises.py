@@ -31,7 +31,7 @@ from planner.errors import Infeasible, PlannerError
 from planner.kinds.serve.options import ServeDecision
 from planner.load.problems import load_problem
 from planner.plan.schema import Envelope
-from planner.problem.schema import SloSpec
+from planner.problem.slo import SloSpec
 from planner.simulate.judge.limits import Verdict
 from planner.simulate.plans.setting import Policies
 from planner.simulate.plans.simulation import judge_plan

@@ -31,7 +31,7 @@ from planner.documents.read import given_document, load_document
 from planner.documents.units import PER_S, TIME_S, parse_quantity
 from planner.errors import Infeasible, PlannerError, Stopped
 from planner.load.problems import resolve_document
-from planner.problem.schema import SloSpec
+from planner.problem.slo import SloSpec
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 QUICK = (

@@ -25,7 +25,7 @@ from inputs import trace_file
 from scipy.optimize import brentq
 
 from planner.arrays import Floats, Ints
-from planner.problem.schema import SloSpec
+from planner.problem.slo import SloSpec
 from planner.simulate.fleet.instances import Fleet, Instance
 from planner.simulate.fleet.step_grid import StepGrid
 from planner.simulate.goodput.placements import Placement, PlacementSearch, reversals, search_placements

@@ -12,7 +12,7 @@ from planner.documents.read import parse_document
 from planner.errors import PlannerError
 from planner.load.overrides import apply_overrides
 from planner.problem.reads import stated
-from planner.problem.schema import SloSpec
+from planner.problem.slo import SloSpec
 from planner.problem.statistics import quantile_of
 from planner.schema.base import Where
 from planner.schema.keys import validated

@@ -7,7 +7,7 @@ from planner.benchmark_reports.records import MeasuredRun
 from planner.documents.units import format_si
 from planner.plan.findings import Finding
 from planner.plan.schema import Prediction
-from planner.problem.schema import SloSpec
+from planner.problem.slo import SloSpec
 
 MAX_FAILED_SHARE = 0.01
 LEAST_REQUESTS = 10  # completed; fewer say nothing of a percentile

@@ -1,6 +1,6 @@
 """With which confidence limits are kept: as the problem states, or as is chosen where it does not say."""
 
-from planner.problem.schema import SloSpec
+from planner.problem.slo import SloSpec
 
 BY_ESTIMATE = 0.5  # at which limits stand as they are
 

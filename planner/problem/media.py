@@ -12,11 +12,11 @@ from pydantic import Field, model_validator
 
 from planner.arrays import Floats
 from planner.schema.base import Spec, refuse
+from planner.schema.fields import Positive
 
 PARTS = 64  # equally likely ones that stand for a distribution
 SPREADS = 4.0  # deviations above the mean at which moments are taken to end
 
-Positive = Annotated[float, Field(gt=0)]
 Name = Annotated[str, Field(min_length=1)]
 
 

@@ -7,8 +7,8 @@ from pydantic import Field, model_validator
 
 from planner.documents.units import BYTES, BYTES_PER_S, TIME_S
 from planner.schema.base import Spec, refuse
+from planner.schema.fields import Positive
 
-Positive = Annotated[float, Field(gt=0)]
 Units = Annotated[int, Field(ge=0, le=100_000)]
 UsdPerGb = Annotated[float, Field(ge=0)]
 

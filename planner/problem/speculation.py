@@ -5,8 +5,9 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from planner.documents.units import FRACTION, TIME_S
-from planner.problem.schema import Name, Problem
+from planner.problem.schema import Problem
 from planner.schema.base import Spec, refuse
+from planner.schema.fields import Name
 
 MOST_DRAFTS = 16
 

@@ -28,7 +28,8 @@ from planner.plan.schema import (
     Software,
 )
 from planner.problem.resolve import normalised
-from planner.problem.schema import LoadSpec, MomentLengths, Problem, SloSpec, TraceLengths
+from planner.problem.schema import LoadSpec, MomentLengths, Problem, TraceLengths
+from planner.problem.slo import SloSpec
 from planner.propose.alternative import Alternative
 from planner.propose.deployments import Question
 

@@ -8,13 +8,13 @@ from pydantic import Field, JsonValue, model_validator
 from planner.documents.read import Document, load_document
 from planner.errors import PlannerError
 from planner.schema.base import Spec, Where, refuse
+from planner.schema.fields import Name
 from planner.schema.keys import validated
 
 SCHEMA: Final = "planner.sweep/1"
 MAX_POINTS = 200_000
 DEFAULT_SCENARIO = "base"  # of a sweep that names none
 
-Name = Annotated[str, Field(min_length=1, max_length=200)]
 Text = Annotated[str, Field(min_length=1, max_length=1000)]
 End = int | float | str
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from planner.documents.units import format_si, significant
 from planner.plan.schema import Envelope
 from planner.problem.recorded import recorded_problem
-from planner.problem.schema import SloSpec
+from planner.problem.slo import SloSpec
 from planner.problem.statistics import quantile_of
 from planner.watch.engines import COUNTERS, TIMES, Scrape
 from planner.watch.exposition import Histogram

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from planner.problem.schema import SloSpec
+from planner.problem.slo import SloSpec
 from planner.simulate.fleet.instances import QUEUEINGS, ROUTINGS, Fleet, Instance, RequestPath
 from planner.simulate.fleet.step_grid import StepGrid
 from planner.simulate.run.attainment import Draws

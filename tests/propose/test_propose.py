@@ -238,7 +238,7 @@ def test_rows_of_a_table_go_to_the_alternatives_that_they_equal(question: Questi
 
 
 def test_a_problem_of_several_workloads_is_refused() -> None:
-    workload = PROBLEM["workloads"][0]  # type: ignore[index]
+    workload = PROBLEM["workloads"][0]
     data = {**PROBLEM, "workloads": [{**workload, "name": "a"}, {**workload, "name": "b"}]}
     with pytest.raises(PlannerError, match="one workload, found 2"):
         question_of(resolve_document(given_document(data, "problem"), Path()), Limits())

@@ -8,7 +8,7 @@ from functools import cache, partial
 
 import numpy as np
 
-from planner.problem.schema import SloSpec
+from planner.problem.slo import SloSpec
 from planner.simulate.fleet.instances import Fleet, Instance, RequestPath
 from planner.simulate.fleet.step_grid import StepGrid
 from planner.simulate.goodput.cells import Cell, CellSearch

@@ -12,7 +12,7 @@ from planner.cli.main import main
 from planner.documents.files import write_text_atomic
 from planner.kinds.serve.options import ServeDecision
 from planner.plan.schema import Envelope
-from planner.problem.schema import SloSpec
+from planner.problem.slo import SloSpec
 from planner.simulate.fleet.instances import Fleet, Instance, RequestPath
 from planner.simulate.fleet.step_grid import StepGrid
 from planner.simulate.goodput.rate_bound import RateBound

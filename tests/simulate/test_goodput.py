@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from planner.errors import PlannerError
-from planner.problem.schema import SloSpec
+from planner.problem.slo import SloSpec
 from planner.simulate.fleet.instances import Fleet, Instance, Speculation
 from planner.simulate.fleet.step_grid import StepGrid
 from planner.simulate.goodput.placements import Placement, reversals, search_placements

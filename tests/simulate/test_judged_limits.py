@@ -12,7 +12,7 @@ import pytest
 
 from planner.errors import PlannerError
 from planner.plan.findings import CLOSE, Finding, as_row, counts, passed, undecided_fails
-from planner.problem.schema import Limit, SloSpec
+from planner.problem.slo import Limit, SloSpec
 from planner.problem.statistics import quantile_of
 from planner.simulate.fleet.instances import Fleet, Instance
 from planner.simulate.fleet.step_grid import StepGrid

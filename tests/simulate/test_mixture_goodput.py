@@ -8,7 +8,7 @@ from goodput_cases import mixed_fleets, mixtures
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from planner.problem.schema import SloSpec
+from planner.problem.slo import SloSpec
 from planner.simulate.fleet.instances import Fleet, Instance, RequestPath
 from planner.simulate.fleet.step_grid import StepGrid
 from planner.simulate.goodput.mixture_bound import MixtureRateBound

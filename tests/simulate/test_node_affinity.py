@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from planner.problem.schema import SloSpec
+from planner.problem.slo import SloSpec
 from planner.simulate.fleet.instances import Instance
 from planner.simulate.fleet.step_grid import StepGrid
 from planner.simulate.run.attainment import Draws

@@ -12,7 +12,7 @@ from planner.costs.rates.calibration import load_calibration
 from planner.errors import PlannerError
 from planner.load.problems import load_plan, load_problem
 from planner.plan.store import checks_path
-from planner.problem.schema import SloSpec
+from planner.problem.slo import SloSpec
 from planner.simulate.fleet.instances import Fleet, Instance
 from planner.simulate.fleet.step_grid import StepGrid
 from planner.simulate.plans.fleet import fleet_of_plan

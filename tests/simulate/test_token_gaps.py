@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from planner.errors import PlannerError
-from planner.problem.schema import Limit, SloSpec
+from planner.problem.slo import Limit, SloSpec
 from planner.simulate.fleet.instances import Fleet, Instance
 from planner.simulate.fleet.step_grid import StepGrid
 from planner.simulate.judge.intervals import estimate_gaps

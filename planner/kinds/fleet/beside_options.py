@@ -5,9 +5,9 @@ from typing import Annotated, ClassVar
 from pydantic import Field, model_validator
 
 from planner.documents.units import BYTES, FRACTION, TIME_S
-from planner.problem.schema import Count, Name, Positive
 from planner.schema.base import Spec, refuse
 from planner.schema.errors import LABEL
+from planner.schema.fields import Count, Name, Positive
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Label = Annotated[str, Field(pattern=LABEL)]

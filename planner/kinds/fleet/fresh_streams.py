@@ -21,7 +21,7 @@ from planner.kinds.registry import find_kind
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope
 from planner.problem.recorded import AtHand, recorded_problem
-from planner.problem.schema import SloSpec
+from planner.problem.slo import SloSpec
 from planner.problem.statistics import quantile_of
 from planner.simulate.plans.day import drawn_stretch, simulate_day
 from planner.simulate.plans.simulation import slos_of

@@ -10,9 +10,9 @@ from pydantic import Field, JsonValue, model_validator
 from planner.documents.units import FRACTION, TIME_S, clock
 from planner.errors import PlannerError
 from planner.kinds.fleet.beside_options import ElasticSpec, OpportunisticSpec, SharedSpec, require_own_names
-from planner.problem.schema import Count, Name, Positive
 from planner.schema.base import Spec, refuse
 from planner.schema.errors import LABEL
+from planner.schema.fields import Count, Name, Positive
 
 SLOT_S = 600.0  # of the rates that are read off a trace
 ELASTIC = "elastic"  # the name under which elastic jobs have nodes together

@@ -9,10 +9,11 @@ from planner.kinds.rl.agents.options import (
     AgentRollouts,
     Priority,
 )
-from planner.kinds.rl.options import Algorithm, EngineSleep, Positive, Running, Synchrony
+from planner.kinds.rl.options import Algorithm, EngineSleep, Running, Synchrony
 from planner.plan.records import Amount, Count, Index
 from planner.plan.schema import Decision, Fraction
 from planner.schema.base import Spec
+from planner.schema.fields import Positive
 
 
 class WeightSync(Spec):

@@ -16,6 +16,7 @@ from planner.plan.records import Amount, Count, Index
 from planner.problem.schema import WeightFormat
 from planner.problem.speculation import SpeculationSpec
 from planner.schema.base import Spec, refuse
+from planner.schema.fields import Positive
 from planner.schema.formats import format_field
 
 Algorithm = Literal["ppo", "grpo", "dapo", "gspo", "reinforce_pp", "rloo", "any"]
@@ -30,7 +31,6 @@ TrainingPrecision = Annotated[Precision, format_field(Precision, "precision")]
 RolloutWeights = Annotated[WeightFormat, format_field(WeightFormat, "weight format")]
 Scorer = Literal["reference", "reward", "teacher"]
 Synchrony = Literal["synchronous", "stream", "asynchronous", "one_step"]
-Positive = Annotated[float, Field(gt=0)]
 Degrees = Annotated[tuple[Count, ...], Field(min_length=1)]
 Key = Annotated[str, Field(min_length=1, max_length=200)]
 

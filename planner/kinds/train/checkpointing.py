@@ -6,8 +6,8 @@ from pydantic import Field
 
 from planner.documents.units import BYTES_PER_S, FRACTION, TIME_S
 from planner.plan.records import Count, Index
-from planner.problem.schema import Positive
 from planner.schema.base import Spec
+from planner.schema.fields import Positive
 
 TierName = Literal["synchronous", "asynchronous", "on_failure"]
 

@@ -19,8 +19,8 @@ from planner.kinds.train.unlike import (
     SparseHeadsSpec,
 )
 from planner.plan.records import Count
-from planner.problem.schema import Positive
 from planner.schema.base import Spec, refuse
+from planner.schema.fields import Positive
 from planner.schema.formats import format_field
 
 PrecisionName = Literal["bf16", "fp8", "fp8_block", "mxfp8", "nvfp4"]

@@ -6,8 +6,8 @@ from pydantic import Field, model_validator
 
 from planner.documents.units import BYTES, TIME_S
 from planner.schema.base import Spec, refuse
+from planner.schema.fields import Positive
 
-Positive = Annotated[float, Field(gt=0)]
 Amount = Annotated[float, Field(ge=0)]
 Key = Annotated[str, Field(min_length=1, max_length=60)]
 

@@ -8,9 +8,9 @@ from pydantic import Field, model_validator
 from planner.documents.units import FRACTION
 from planner.plan.records import Count
 from planner.schema.base import Spec, refuse
+from planner.schema.fields import Positive
 
 Amount = Annotated[float, Field(ge=0)]
-Positive = Annotated[float, Field(gt=0)]
 Key = Annotated[str, Field(min_length=1, max_length=60)]
 
 

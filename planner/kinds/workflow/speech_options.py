@@ -5,16 +5,10 @@ from typing import Annotated, ClassVar
 from pydantic import Field, model_validator
 
 from planner.documents.units import FRACTION, TIME_S
-from planner.kinds.workflow.pool_options import (
-    Amount,
-    DecodeOption,
-    PoolOption,
-    Positive,
-    PrefillOption,
-    require_names,
-)
+from planner.kinds.workflow.pool_options import Amount, DecodeOption, PoolOption, PrefillOption, require_names
 from planner.plan.records import Count
 from planner.schema.base import Spec, refuse
+from planner.schema.fields import Positive
 
 CountFromZero = Annotated[int, Field(ge=0)]
 

@@ -5,11 +5,12 @@ from typing import Annotated, ClassVar
 from pydantic import BeforeValidator, Field, JsonValue, model_validator
 
 from planner.documents.units import FRACTION, USD_PER_HOUR
-from planner.kinds.workflow.latency_options import Amount, Key, LatencySpec, Positive
+from planner.kinds.workflow.latency_options import Amount, Key, LatencySpec
 from planner.kinds.workflow.servers_options import WorkSpec
 from planner.plan.records import Count
 from planner.problem.schema import Lengths
 from planner.schema.base import Spec, refuse
+from planner.schema.fields import Positive
 
 
 class FunctionOption(Spec):

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.arrays import Floats
-from planner.problem.schema import SloSpec
+from planner.problem.slo import SloSpec
 from planner.simulate.fleet.instances import Fleet
 from planner.simulate.goodput.rate_bound import (
     OnTimeQuota,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from planner.problem.schema import SloSpec
+from planner.problem.slo import SloSpec
 from planner.simulate.fleet.instances import Fleet
 from planner.simulate.goodput.rate import TOLERANCE, goodput
 from planner.simulate.goodput.rate_bound import RateBound

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.problem.schema import SloSpec
+from planner.problem.slo import SloSpec
 from planner.simulate.fleet.instances import Fleet
 from planner.simulate.run.attainment import Draws
 from planner.simulate.run.mixture import Mixture

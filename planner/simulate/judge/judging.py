@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from planner.problem.schema import SloSpec
+from planner.problem.slo import SloSpec
 from planner.simulate.judge.intervals import fewest
 from planner.simulate.judge.lengths import KNOWN, WARM, Length, length, tells
 from planner.simulate.judge.limits import FAR, LEAST_JUDGED, JudgedLimit, Judgement, judge_runs, of_workload

@@ -11,7 +11,7 @@ from enum import StrEnum
 import numpy as np
 
 from planner.arrays import Floats
-from planner.problem.schema import SloSpec
+from planner.problem.slo import SloSpec
 from planner.simulate.judge.intervals import Estimate, estimate, estimate_gaps, fewest_told
 from planner.simulate.judge.warm_up import undisturbed, warm_up
 from planner.simulate.run.gaps import Gaps

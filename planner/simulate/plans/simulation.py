@@ -12,7 +12,8 @@ from planner.plan.findings import Finding
 from planner.plan.schema import Decision, Envelope, Prediction
 from planner.problem.encoded import Media
 from planner.problem.recorded import media_by_workload, recorded_problem
-from planner.problem.schema import Problem, SloSpec
+from planner.problem.schema import Problem
+from planner.problem.slo import SloSpec
 from planner.simulate.judge.intervals import Estimate
 from planner.simulate.judge.judging import MOST_REQUESTS, PILOT_SEED, judge
 from planner.simulate.judge.limits import STREAMS, JudgedLimit, Judgement, Verdict, judge_runs

@@ -7,8 +7,9 @@ from pydantic import Field, ValidationError, model_validator
 from planner.documents.read import load_document
 from planner.documents.units import BYTES, TIME_S, USD_PER_HOUR
 from planner.errors import PlannerError
-from planner.problem.prefix_tiers import CacheTierSpec, Positive, refuse_same_names
+from planner.problem.prefix_tiers import CacheTierSpec, refuse_same_names
 from planner.schema.base import Spec, Where, planner_error, refuse
+from planner.schema.fields import Positive
 from planner.schema.keys import known_keys
 
 SCHEMA: Final = "planner.cache/1"

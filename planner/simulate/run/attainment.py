@@ -9,7 +9,7 @@ import numpy as np
 from planner.arrays import Floats, Ints
 from planner.errors import PlannerError
 from planner.problem.encoded import Media
-from planner.problem.schema import SloSpec
+from planner.problem.slo import SloSpec
 from planner.problem.statistics import quantile_of
 from planner.simulate.requests.arrivals import arrivals
 from planner.simulate.requests.stream import Requests

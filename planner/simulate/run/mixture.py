@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from planner.errors import PlannerError
-from planner.problem.schema import SloSpec
+from planner.problem.slo import SloSpec
 from planner.simulate.fleet.instances import Fleet
 from planner.simulate.requests.stream import Requests, together
 from planner.simulate.run.attainment import Draws, kept

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.arrays import Bools, Floats
-from planner.problem.schema import SloSpec
+from planner.problem.slo import SloSpec
 from planner.problem.statistics import quantile_of
 from planner.simulate.run.gaps import Gaps
 from planner.simulate.run.result import SimulationResult

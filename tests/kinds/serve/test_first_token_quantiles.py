@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from planner.kinds.serve.steady.demand import MEAN, UTILISATION, Queue, TimeLimit
+from planner.kinds.serve.steady.time_limits import MEAN, UTILISATION, Queue, TimeLimit
 from planner.solvers.stochastic.capped_lognormal import unit_quantile
 
 P50, P95, P99 = (TimeLimit(f"p{percent}", percent / 100.0, 1.0) for percent in (50, 95, 99))

@@ -9,9 +9,9 @@ from tandem_simulator import Engine, Request, Rules, simulate
 
 from planner.costs.operators.work import Shards, Work
 from planner.costs.rates.calibration import EngineOverheads
-from planner.kinds.serve.steady.demand import MEAN, Queue, TimeLimit
 from planner.kinds.serve.steady.steps.formulas import Costs, prefill_alone
 from planner.kinds.serve.steady.steps.pipelines import Holds, decode_pace_s, prefill_in_stages
+from planner.kinds.serve.steady.time_limits import MEAN, Queue, TimeLimit
 
 
 def costs(fixed_s: float = 0.0, sequence_s: float = 0.0, *, slots: bool = False) -> Costs:

@@ -12,7 +12,7 @@ from planner.costs.operators.work import Shards, Work
 from planner.costs.rates.spread import ErrorSpread, features_of
 from planner.errors import PlannerError
 from planner.kinds.serve.steady.attained import Pace
-from planner.kinds.serve.steady.demand import ATTAINMENT, Channel, Margins, Target, TimeLimit, TransferPath, channels_of
+from planner.kinds.serve.steady.demand import Channel, Margins, Target, TransferPath, channels_of
 from planner.kinds.serve.steady.evaluate import StepTimes, judge_colocated, judge_decode, judge_prefill, varied
 from planner.kinds.serve.steady.operate import Operation
 from planner.kinds.serve.steady.points import Points, Tally
@@ -20,6 +20,7 @@ from planner.kinds.serve.steady.predict import in_flight, most_scale, paths_of, 
 from planner.kinds.serve.steady.roles_in_use import RoleInUse
 from planner.kinds.serve.steady.steps.first_tokens import Engines, first_tokens
 from planner.kinds.serve.steady.steps.formulas import Costs, colocated_tpot_s, prefill_alone, prefill_mixed
+from planner.kinds.serve.steady.time_limits import ATTAINMENT, TimeLimit
 from planner.models.library import find_model
 from planner.solvers.stochastic.gap_averages import Answers, GapAverages
 

@@ -15,7 +15,7 @@ from planner.kinds.serve.bounds.prices import PricedDemand, SequenceClass
 from planner.kinds.serve.simulated.load_streams import divided, drawn
 from planner.kinds.serve.steady.search import ServeSetting
 from planner.problem.cached_prefixes import CachedPrefixes
-from planner.problem.schema import SloSpec
+from planner.problem.slo import SloSpec
 from planner.problem.statistics import quantile_of
 from planner.simulate.goodput.step_prices import contexts, pairs
 

@@ -13,11 +13,12 @@ from planner.arrays import Floats
 from planner.costs.operators.work import Shards
 from planner.documents.units import format_si
 from planner.errors import Conflict
-from planner.kinds.serve.steady.demand import Target, TimeLimit
+from planner.kinds.serve.steady.demand import Target
 from planner.kinds.serve.steady.points import PoolCosts
 from planner.kinds.serve.steady.search import ServeSetting
 from planner.kinds.serve.steady.shapes import InstanceShape
 from planner.kinds.serve.steady.steps.formulas import decode_step
+from planner.kinds.serve.steady.time_limits import TimeLimit
 from planner.kinds.serve.steady.units import FUNCTION as ATTENTION
 from planner.problem.lengths import LengthFacts, length_quantile
 from planner.problem.schema import Lengths

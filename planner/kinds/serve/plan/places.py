@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from planner.kinds.serve.options import ServeOptions
-from planner.kinds.serve.steady.demand import ATTAINMENT, Target
+from planner.kinds.serve.steady.demand import Target
 from planner.kinds.serve.steady.roles_in_use import RoleInUse
+from planner.kinds.serve.steady.time_limits import ATTAINMENT
 from planner.solvers.stochastic.queueing import mean_wait_s, wait_quantile_s
 
 

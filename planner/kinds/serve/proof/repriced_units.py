@@ -11,7 +11,8 @@ from planner.costs.serving.memory import weight_bytes
 from planner.documents.units import format_si
 from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.proof.stated import not_judged, setting_of_plan, shape_of, stated_types
-from planner.kinds.serve.steady.demand import MEAN, Target, TimeLimit
+from planner.kinds.serve.steady.demand import Target
+from planner.kinds.serve.steady.time_limits import MEAN, TimeLimit
 from planner.kinds.serve.steady.units import JOINING_STEPS, Sides
 from planner.models.architecture import Architecture
 from planner.plan.findings import Finding

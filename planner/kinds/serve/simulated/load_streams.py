@@ -17,7 +17,8 @@ from planner.kinds.serve.steady.demand import Margins
 from planner.kinds.serve.steady.formulate import gpus_at_hand
 from planner.kinds.serve.steady.search import Outcome, ServeSetting
 from planner.problem.resolve import Workload
-from planner.problem.schema import Limit, SloSpec, TraceLengths
+from planner.problem.schema import TraceLengths
+from planner.problem.slo import Limit, SloSpec
 from planner.simulate.goodput.mixture_bound import limits_anything
 from planner.simulate.goodput.rate import HIGHEST_PER_S, interval
 from planner.simulate.plans.workload import SEEDS, drawn_lengths

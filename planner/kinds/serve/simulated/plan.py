@@ -17,7 +17,7 @@ from planner.kinds.serve.simulated.load_streams import LoadStreams
 from planner.kinds.serve.simulated.placements import MOST_PLACEMENTS, Deployment, with_placement
 from planner.kinds.serve.steady.search import Outcome
 from planner.plan.schema import Certificate, Envelope, Objective, Prediction
-from planner.problem.schema import SloSpec
+from planner.problem.slo import SloSpec
 from planner.simulate.goodput.placements import PlacementSearch, reversals
 from planner.simulate.run.attainment import Draws, attainment
 from planner.simulate.run.result import SimulationResult

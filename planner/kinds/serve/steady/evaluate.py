@@ -10,12 +10,13 @@ from planner.arrays import Bools, Floats, Indices
 from planner.costs.operators.forward import ranks_in_step
 from planner.costs.rates.step import StepTime
 from planner.kinds.serve.steady.attained import Pace
-from planner.kinds.serve.steady.demand import ATTAINMENT, MEAN, Queue, Target, TimeLimit, TransferPath, strictest_s
+from planner.kinds.serve.steady.demand import Target, TransferPath
 from planner.kinds.serve.steady.points import Points, PoolCosts, Tally
 from planner.kinds.serve.steady.steps.first_tokens import Engines, Variability, first_tokens
 from planner.kinds.serve.steady.steps.formulas import prefill_alone
 from planner.kinds.serve.steady.steps.mixed import mixed_steps, paced_decode
 from planner.kinds.serve.steady.steps.pipelines import Bubbles, Holds, prefill_in_stages
+from planner.kinds.serve.steady.time_limits import ATTAINMENT, MEAN, Queue, TimeLimit, strictest_s
 from planner.models.architecture import Architecture
 from planner.solvers.stochastic.gap_averages import SteadySteps
 from planner.solvers.stochastic.routed_queues import Routing

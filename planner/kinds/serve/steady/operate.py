@@ -9,12 +9,13 @@ from planner.costs.operators.forward import ranks_in_step
 from planner.costs.operators.work import Shards
 from planner.kinds.serve.steady.attained import Pace
 from planner.kinds.serve.steady.candidates import Candidate, Capacity
-from planner.kinds.serve.steady.demand import Queue, Target, TimeLimit
+from planner.kinds.serve.steady.demand import Target
 from planner.kinds.serve.steady.evaluate import gaps_of, shared_queues, varied
 from planner.kinds.serve.steady.points import PoolCosts
 from planner.kinds.serve.steady.steps.first_tokens import FirstTokens, first_tokens
 from planner.kinds.serve.steady.steps.formulas import colocated_tpot_s, decode_step
 from planner.kinds.serve.steady.steps.pipelines import Bubbles, decode_pace_s
+from planner.kinds.serve.steady.time_limits import Queue, TimeLimit
 from planner.kinds.serve.steady.units import JOINING_STEPS
 from planner.solvers.stochastic.gap_averages import SteadySteps
 from planner.solvers.stochastic.routed_queues import Routing

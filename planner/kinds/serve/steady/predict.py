@@ -12,10 +12,11 @@ import numpy as np
 
 from planner.arrays import Floats
 from planner.kinds.serve.steady.attained import Pace, least_time_s
-from planner.kinds.serve.steady.demand import ATTAINMENT, MEAN, Target, TimeLimit, strictest_s
+from planner.kinds.serve.steady.demand import Target
 from planner.kinds.serve.steady.operate import Operation
 from planner.kinds.serve.steady.points import PoolCosts
 from planner.kinds.serve.steady.roles_in_use import RoleInUse
+from planner.kinds.serve.steady.time_limits import ATTAINMENT, MEAN, TimeLimit, strictest_s
 from planner.plan.schema import Prediction
 
 BISECTIONS = 40

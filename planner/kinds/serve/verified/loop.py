@@ -34,7 +34,7 @@ from planner.kinds.serve.verified.trials import Trials, Variants
 from planner.kinds.serve.verified.verifiable import Unverified
 from planner.plan.restated import unproven
 from planner.plan.schema import Envelope
-from planner.problem.schema import SloSpec
+from planner.problem.slo import SloSpec
 from planner.simulate.fleet.shared_grids import SharedGrids
 from planner.simulate.judge.intervals import fewest
 from planner.simulate.run.engine import is_compiled

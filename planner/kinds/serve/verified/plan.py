@@ -19,7 +19,7 @@ from planner.kinds.serve.plan.own_runs import margin_assumptions
 from planner.kinds.serve.steady.search import Outcome, ServeSetting
 from planner.kinds.serve.verified.confirm import Confirmed
 from planner.plan.schema import Certificate, Envelope, Prediction
-from planner.problem.schema import SloSpec
+from planner.problem.slo import SloSpec
 from planner.simulate.judge.limits import Judgement
 
 JUDGED = (

@@ -15,7 +15,7 @@ from planner.kinds.serve.steady.roles_in_use import margins_in_use
 from planner.kinds.serve.steady.search import ServeSetting
 from planner.kinds.serve.verified.budget import Budget
 from planner.plan.schema import Envelope
-from planner.problem.schema import SloSpec
+from planner.problem.slo import SloSpec
 from planner.simulate.fleet.shared_grids import SharedGrids
 from planner.simulate.plans.engines import shards_of
 from planner.simulate.plans.fleet import PlannedFleet, fleet_of_plan

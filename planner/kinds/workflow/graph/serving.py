@@ -13,7 +13,8 @@ from planner.kinds.workflow.options import SERVED_ON
 from planner.kinds.workflow.stage_options import ServeSpec
 from planner.plan.schema import Decision, Envelope
 from planner.problem.resolve import Resolved, Workload, lengths_facts
-from planner.problem.schema import ClusterSpec, Limit, LimitsSpec, ObjectiveSpec, SloSpec, WorkloadSpec
+from planner.problem.schema import ClusterSpec, LimitsSpec, ObjectiveSpec, WorkloadSpec
+from planner.problem.slo import Limit, SloSpec
 from planner.progress import Limits
 
 RUNGS = 5  # serving plans of a pool, at most, where the problem names no limits

@@ -9,7 +9,7 @@ from planner.kinds.serve.bounds.demands import SharedLimit, Workload
 from planner.kinds.serve.bounds.engines import EngineType
 from planner.kinds.serve.bounds.types import type_bound
 from planner.kinds.serve.steady.shapes import InstanceShape
-from planner.problem.schema import SloSpec
+from planner.problem.slo import SloSpec
 from planner.simulate.fleet.instances import Fleet, Instance
 from planner.simulate.fleet.step_grid import StepGrid
 from planner.simulate.goodput.rate import goodput

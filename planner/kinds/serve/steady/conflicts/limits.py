@@ -13,10 +13,11 @@ from planner.hardware.library import find_node
 from planner.kinds.serve.steady.candidates import Candidate
 from planner.kinds.serve.steady.conflicts.excluded import holds_every_model, nothing_runs
 from planner.kinds.serve.steady.context import largest_context
-from planner.kinds.serve.steady.demand import ATTAINMENT, MOST_ATTAINMENT, Target, TimeLimit
+from planner.kinds.serve.steady.demand import Target
 from planner.kinds.serve.steady.formulate import gpus_at_hand
 from planner.kinds.serve.steady.points import Tally
 from planner.kinds.serve.steady.search import ServeSetting, list_candidates, search, with_pools
+from planner.kinds.serve.steady.time_limits import ATTAINMENT, MOST_ATTAINMENT, TimeLimit
 from planner.problem.resolve import resolve_pool
 from planner.problem.schema import AvailabilitySpec
 from planner.progress import Limits
