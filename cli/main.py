@@ -19,14 +19,14 @@ from planner.cli.errors import render_error, usage_error
 from planner.cli.experts import experts
 from planner.cli.measured import calibrate, profile, profiles, trace
 from planner.cli.options import INPUT, NO_FILES, OUTPUT, READ, SOLVER, WRITTEN, refuse_unknown_variables
-from planner.cli.output import refuse_overwriting
+from planner.cli.output import refuse_overwriting, say_infeasible
 from planner.cli.plans import check, diff, emit, execute, explain, init, report, schema, show, solve
 from planner.cli.plans.check_engine import ENGINE
 from planner.cli.rl import rl
 from planner.cli.what_if import cache as prefix_cache
 from planner.cli.what_if import estimate, faults, simulate, sweep
 from planner.cli.what_if.sweep_options import GATE
-from planner.errors import PlannerError, did_you_mean
+from planner.errors import Infeasible, PlannerError, did_you_mean
 
 EXIT_USAGE, EXIT_BUG, EXIT_INTERRUPTED, EXIT_PIPE = 2, 4, 130, 141
 
@@ -193,6 +193,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except PlannerError as error:
         _print_error(render_error(error))
         return EXIT_USAGE
+    except Infeasible as answer:
+        return say_infeasible(answer, as_json="--json" in arguments)
     except (KeyboardInterrupt, _Interrupted, typer.Abort):
         _print_error("interrupted")
         return EXIT_INTERRUPTED

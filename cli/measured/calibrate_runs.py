@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from planner.cli.output import say, say_infeasible, write_folder, write_result
+from planner.cli.output import say, write_folder, write_result
 from planner.cli.progress import progress
-from planner.errors import Infeasible, PlannerError
+from planner.errors import PlannerError
 
 if TYPE_CHECKING:
     from planner.problem.resolve import Resolved
@@ -31,11 +31,8 @@ def propose_runs(
             hint="give what was measured as `--results FILE`",
         )
     resolved = _resolved(given[0], profiles)
-    try:
-        with progress() as tell:
-            question = question_of(resolved, Limits(tell=tell))
-    except Infeasible as answer:
-        return say_infeasible(answer, as_json=as_json)
+    with progress() as tell:
+        question = question_of(resolved, Limits(tell=tell))
     known, left_out = read_results(results, question)
     for line in left_out:
         say(f"note: left out {line}")

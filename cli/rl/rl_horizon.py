@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from planner.cli.options import Json, Output
-from planner.cli.output import EXIT_NO, say_infeasible, write_data, write_json, write_result
+from planner.cli.output import EXIT_NO, write_data, write_json, write_result
 from planner.cli.render.columns import table
-from planner.errors import Infeasible
 
 if TYPE_CHECKING:
     from planner.documents.read import Document
@@ -47,10 +46,7 @@ def horizon(
     document = load_document(problem)
     given = read_horizon(document)
     resolved = resolve_document(given_document(rl_horizon_problem(document), document.source), Path())
-    try:
-        optimum = horizon_of_envelope(solve(resolved), given)
-    except Infeasible as answer:
-        return say_infeasible(answer, as_json=as_json)
+    optimum = horizon_of_envelope(solve(resolved), given)
     evaluation = evaluate_horizon(given, optimum.plans)
     plan = horizon_plan_document(given, optimum.plans)
     if output is not None:

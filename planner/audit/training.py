@@ -14,7 +14,7 @@ from planner.errors import Infeasible, PlannerError
 from planner.importing.plans.post_training import rl_problem
 from planner.importing.plans.question import Question
 from planner.importing.plans.serving import resolved_problem
-from planner.importing.plans.training import training_problem
+from planner.importing.plans.training import training_notes, training_problem
 from planner.importing.records import Reading
 from planner.plan.schema import Envelope
 from planner.progress import Limits
@@ -74,15 +74,12 @@ def audit_training(reading: Reading, question: Question, limits: Limits) -> Trai
     document = training_problem(reading, question) if kind == "train" else rl_problem(reading, question)
     run = _Run(kind, document, limits)
     limits.tell("pricing what runs")
-    findings, notes = list[str](), list[str]()
+    findings, notes = list[str](), training_notes(reading, question) if kind == "train" else []
     now: Envelope | None = None
     try:
         now = _stated(run)
     except Infeasible as refused:
-        if reading.beside.get("bf16_gradients"):
-            notes.append(f"may not run: {_why(refused)} with gradients in fp32; those in bf16, as here, are not priced")
-        else:
-            findings.append(CANNOT + _why(refused))
+        findings.append(CANNOT + _why(refused))
     except PlannerError as refused:
         return TrainingAnswers((CANNOT + refused.what,))
     limits.tell("trying changes")

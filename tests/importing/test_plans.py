@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 
 from planner.api import solve
+from planner.cli.main import main
 from planner.emit.registry import emit
 from planner.errors import PlannerError
 from planner.importing.plans.any_kind import plan_of_reading
 from planner.importing.plans.question import Question
+from planner.importing.plans.training import training_problem
 from planner.importing.records import Reading
 from planner.importing.registry import Artifact, read_artifact
 from planner.kinds.serve.options import ServeDecision
@@ -183,6 +185,51 @@ def test_a_training_script_is_a_plan_of_its_degrees() -> None:
     degrees = {name: role["parallelism"].get(name, 1) for name in ("tp", "pp", "dp", "cp")}
     assert degrees == {"tp": 2, "pp": 2, "dp": 4, "cp": 1}
     assert (envelope.decision["micro_batch"], envelope.decision["zero_stage"]) == (1, 1)
+
+
+LLAMA_70B = (
+    MEGATRON.replace("layers 32", "layers 80")
+    .replace("size 4096 --num-attention-heads 32", "size 8192 --num-attention-heads 64")
+    .replace("--tensor-model-parallel-size 2", "--tensor-model-parallel-size 8")
+    .replace("--seq", "--group-query-attention --num-query-groups 8 --ffn-hidden-size {ffn} {flags} --seq", 1)
+)
+
+
+def test_every_size_that_a_script_states_tells_its_model() -> None:
+    for ffn, name in ((28672, "meta-llama/"), (29568, "Qwen/")):
+        document = training_problem(read(LLAMA_70B.format(ffn=ffn, flags="")), Question.of(cluster="gpu=h100"))
+        assert document["models"]["policy"]["name"].startswith(name)
+    with pytest.raises(PlannerError, match="8 query groups, 28673 of FFN"):
+        training_problem(read(LLAMA_70B.format(ffn=28673, flags="")), Question.of(cluster="gpu=h100"))
+
+
+@pytest.mark.parametrize(
+    ("flags", "name", "value"),
+    [
+        ("", "overlap", ["p2p"]),
+        ("--overlap-grad-reduce --tp-comm-overlap", "overlap", ["grad_reduce", "tp_comm", "p2p"]),
+        ("--no-overlap-p2p-communication", "overlap", []),
+        ("--grad-reduce-in-bf16", "reduce_gradients", "bf16"),
+        ("--fp8-format e4m3 --fp8-recipe blockwise", "precision", "fp8_block"),
+        ("--optimizer muon", "optimizer", "muon"),
+        ("--num-experts 8 --moe-token-dispatcher-type alltoall", "dispatcher", "alltoall"),
+    ],
+)
+def test_flags_of_megatron_that_change_a_step_are_priced(flags: str, name: str, value: object) -> None:
+    question = Question.of(cluster="gpu=h100", model="meta-llama/Llama-3.1-70B")
+    options = training_problem(read(LLAMA_70B.format(ffn=28672, flags=flags)), question)["options"]
+    assert options[name] == value
+    assert options["search"]["layers"] == "even"
+
+
+def test_a_run_that_fits_no_machine_is_an_answer_and_no_bug(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "run.sh").write_text(
+        LLAMA_70B.format(ffn=28672, flags="").replace("parallel-size 8", "parallel-size 1")
+    )
+    out = tmp_path / "plan.json"
+    assert main(["import", str(tmp_path / "run.sh"), "--cluster", "gpu=h100", "-o", str(out)]) == 1
+    assert "memory of a GPU" in capsys.readouterr().out
+    assert not out.exists()
 
 
 def test_sizes_of_no_model_are_refused_with_what_to_give() -> None:

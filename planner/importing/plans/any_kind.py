@@ -10,17 +10,19 @@ if TYPE_CHECKING:
 
 
 def plan_of_reading(reading: Reading, question: Question) -> "tuple[Envelope, tuple[str, ...]]":
-    """The plan with its problem, and the engine's defaults that it rests on.
+    """The plan with its problem, and what it rests on that the artifact does not say.
 
     Raises PlannerError for what is open, Infeasible for what does not fit.
     """
     from planner.importing.plans.post_training import plan_of_rl
     from planner.importing.plans.serving import plan_of_serving
-    from planner.importing.plans.training import plan_of_training
+    from planner.importing.plans.training import plan_of_training, training_notes
 
     if reading.fields["kind"] == "serve":
         return plan_of_serving(reading, question)
-    return (plan_of_training if reading.fields["kind"] == "train" else plan_of_rl)(reading, question), ()
+    if reading.fields["kind"] == "train":
+        return plan_of_training(reading, question), tuple(training_notes(reading, question))
+    return plan_of_rl(reading, question), ()
 
 
 def problem_of_reading(reading: Reading, question: Question) -> dict[str, Any]:

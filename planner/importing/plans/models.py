@@ -5,8 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import PlannerError
-from planner.models.architecture import Architecture, GroupedQueryAttention, LatentAttention
+from planner.models.architecture import Architecture, DenseFfn, GroupedQueryAttention, LatentAttention, MoeFfn
 from planner.models.library import find_model, list_models
+
+SIZES = {"layers": "layers", "hidden": "of hidden size", "heads": "heads", "kv_heads": "query groups",
+         "experts": "experts", "width": "of FFN"}  # fmt: skip
 
 
 def model_entry(stated: object, given: str | None) -> dict[str, Any]:
@@ -19,27 +22,36 @@ def model_entry(stated: object, given: str | None) -> dict[str, Any]:
     if isinstance(stated, str):
         return {"name": stated}
     if isinstance(stated, Mapping) and all(isinstance(stated.get(key), int) for key in ("layers", "hidden", "heads")):
-        names = models_of_sizes(stated["layers"], stated["hidden"], stated["heads"])
+        names = models_of_sizes(stated)
         if names:
             return {"name": names[0]}
-        sizes = f"{stated['layers']} layers, hidden {stated['hidden']}, {stated['heads']} heads"
+        told = ", ".join(f"{size} {SIZES[name]}" for name, size in stated.items() if size is not None)
         raise PlannerError(
-            f"no model of the catalog has {sizes}", where="model", hint="write `--model PATH` of its config.json"
+            f"no model of the catalog has {told}", where="model", hint="write `--model PATH` of its config.json"
         )
     raise PlannerError("the artifact does not say which model it is", where="model", hint="write `--model NAME`")
 
 
-def models_of_sizes(layers: int, hidden: int, heads: int) -> list[str]:
-    """The models of the catalog that have these sizes: those of text alone first, then in its order."""
+def models_of_sizes(stated: Mapping[str, int | None]) -> list[str]:
+    """The models of the catalog that have all sizes that are stated: those of text alone first, then in its order."""
     models = [find_model(entry.name) for entry in list_models() if not entry.name.startswith("nvidia/")]
-    alike = [arch for arch in models if _sizes(arch) == (layers, hidden, heads)]
+    asked = {name: size for name, size in stated.items() if size is not None}
+    alike = [arch for arch in models if asked.items() <= _sizes(arch).items()]
     return [arch.name for arch in sorted(alike, key=lambda arch: bool(arch.parts_beside(sized=True)))]
 
 
-def _sizes(arch: Architecture) -> tuple[int, int, int]:
-    heads = (
-        layer.mixer.num_heads
-        for layer in arch.layers
-        if isinstance(layer.mixer, GroupedQueryAttention | LatentAttention)
-    )
-    return arch.num_layers, arch.hidden_size, next(heads, 0)
+def _sizes(arch: Architecture) -> dict[str, int]:
+    """By the names of `SIZES`; those of experts and of the last dense FFN where there are any."""
+    sizes = {"layers": arch.num_layers, "hidden": arch.hidden_size}
+    mixers = (layer.mixer for layer in arch.layers)
+    attention = next((mixer for mixer in mixers if isinstance(mixer, GroupedQueryAttention | LatentAttention)), None)
+    if attention is not None:
+        sizes["heads"] = attention.num_heads
+    if isinstance(attention, GroupedQueryAttention):
+        sizes["kv_heads"] = attention.num_kv_heads
+    for layer in arch.layers:
+        if isinstance(layer.ffn, MoeFfn):
+            sizes["experts"] = layer.ffn.num_experts
+        elif isinstance(layer.ffn, DenseFfn):
+            sizes["width"] = layer.ffn.intermediate_size
+    return sizes

@@ -13,17 +13,20 @@ if TYPE_CHECKING:
 
 ENGINES = ("megatron-lm", "megatron-bridge", "torchtitan", "deepspeed")
 DEGREES = ("tp", "pp", "cp", "ep", "dp", "vpp")
-DECISIONS = ("micro_batch", "zero_stage", "recompute", "sequence_parallel")
+DECISIONS = ("micro_batch", "zero_stage", "recompute", "sequence_parallel", "layers")
+OPTIONS = ("overlap", "reduce_gradients", "dispatcher", "optimizer")
+PRECISIONS = ("bf16", "fp8", "fp8_block", "mxfp8", "nvfp4")
 
 
 def training_problem(reading: Reading, question: Question) -> dict[str, Any]:
     """The problem as a document, its decisions fixed. Raises PlannerError for what nobody said."""
     fields = reading.fields
     batch, sequence = (_asked(fields, question, name) for name in ("global_batch", "sequence"))
-    precision = fields["precision"]
+    precision = reading.beside.get("format") or fields["precision"]
     options: dict[str, Any] = {"global_batch": batch, "sequence_tokens": sequence, "search": decisions(reading)}
-    if precision in ("bf16", "fp8"):
+    if precision in PRECISIONS:
         options["precision"] = precision
+    options |= {name: reading.beside[name] for name in OPTIONS if reading.beside.get(name) is not None}
     if reading.beside.get("offload_optimizer"):
         options["search"]["offload"] = ["optimizer"]
     engine = {"engine": {"name": fields["engine"]}} if fields["engine"] in ENGINES else {}
@@ -31,13 +34,32 @@ def training_problem(reading: Reading, question: Question) -> dict[str, Any]:
         "schema": "planner.problem/1",
         "kind": "train",
         "name": "imported",
-        "models": {"policy": model_entry(fields["model"], question.model)},
+        "models": {"policy": model_entry(stated_model(reading), question.model)},
         "cluster": {"pools": [_whole_cluster(reading, question)]},
         "objective": {"minimize": "step_time"},
         **question.costs,
         "options": options,
         **engine,
     }
+
+
+def stated_model(reading: Reading) -> object:
+    """The model as the artifact has it: a name, or all sizes that it states."""
+    stated = reading.fields["model"]
+    return {**stated, **reading.beside.get("sizes", {})} if isinstance(stated, dict) else stated
+
+
+def training_notes(reading: Reading, question: Question) -> list[str]:
+    """What the plan of a run takes for what the artifact has."""
+    notes = []
+    stated, precision = stated_model(reading), reading.fields["precision"]
+    if question.model is None and isinstance(stated, dict):
+        notes.append(f"{model_entry(stated, None)['name']} stands for the sizes that the artifact states")
+    if precision == "fp16":
+        notes.append("fp16 is priced as bf16")
+    if reading.beside.get("recompute") == "selective":
+        notes.append("which modules are recomputed is chosen anew")
+    return notes
 
 
 def _asked(fields: Any, question: Question, name: str) -> int:  # noqa: ANN401 - plain data
