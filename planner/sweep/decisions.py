@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
+from math import isclose
 
 from planner.sweep.axes import AxisCell, AxisValue, SweepAxis, SweepPoint
 from planner.sweep.journal import WITHOUT_PLAN, PointRecord
 from planner.sweep.runner import FinishedSweep
 
 NO_PLAN = "no plan"
+SAME = 1e-9  # relative difference of objectives that are one value
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +94,16 @@ class Decider:
 
 
 def _decide(options: Sequence[tuple[str, PointRecord]]) -> BestOption:
-    """The best of the options in one condition; of equal ones the first."""
+    """The best of the options in one condition; equal ones are named together."""
     if any(record["status"] not in ("ok", *WITHOUT_PLAN) for _, record in options):
         return BestOption(None, None)
     feasible = [(name, record) for name, record in options if record["status"] == "ok"]
     if not feasible:
         return BestOption(NO_PLAN, None)
     sign = -1.0 if feasible[0][1]["sense"] == "maximize" else 1.0
-    name, best = min(feasible, key=lambda option: sign * option[1]["objective"])
-    return BestOption(name or best["plan"], best["objective"])
+    _, best = min(feasible, key=lambda option: sign * option[1]["objective"])
+    equal = [name for name, record in feasible if isclose(record["objective"], best["objective"], rel_tol=SAME)]
+    return BestOption(" or ".join(equal) or best["plan"], best["objective"])
 
 
 def lines_along(axis: SweepAxis, decided: Sequence[Decided]) -> list[list[Decided]]:

@@ -222,6 +222,45 @@ def test_flags_of_megatron_that_change_a_step_are_priced(flags: str, name: str, 
     assert options["search"]["layers"] == "even"
 
 
+TITAN = """[model]
+name = "llama3"
+flavor = "70B"
+[training]
+local_batch_size = 1
+global_batch_size = 128
+seq_len = 8192
+{training}
+[parallelism]
+tensor_parallel_degree = 8
+{parallelism}
+"""
+
+
+@pytest.mark.parametrize(
+    ("training", "parallelism", "stated"),
+    [
+        ("", "data_parallel_shard_degree = 8", {"zero_stage": 3}),
+        ("", 'data_parallel_shard_degree = 8\nfsdp_reshard_after_forward = "never"', {"zero_stage": 2}),
+        ("", "data_parallel_shard_degree = 4\ndata_parallel_replicate_degree = 2", {"zero_stage": 3, "zero_shards": 4}),
+        ("", "data_parallel_shard_degree = 1\ndata_parallel_replicate_degree = 8", {"zero_stage": 0}),
+        ("", "data_parallel_shard_degree = 2\npipeline_parallel_degree = 4", {"zero_stage": 2}),
+        ("enable_cpu_offload = true", "data_parallel_shard_degree = 8", {"zero_stage": 3, "offload": ["optimizer"]}),
+    ],
+)
+def test_how_torchtitan_shares_out_states_is_fixed(training: str, parallelism: str, stated: dict[str, object]) -> None:
+    reading = read(TITAN.format(training=training, parallelism=parallelism))
+    question = Question.of(cluster="gpu=h100,nodes=8", model="meta-llama/Llama-3.1-70B")
+    search = training_problem(reading, question)["options"]["search"]
+    assert {name: search[name] for name in ("zero_stage", "zero_shards", "offload") if name in search} == stated
+
+
+def test_tensor_parallelism_of_torchtitan_overlaps_where_it_is_asked_to() -> None:
+    question = Question.of(cluster="gpu=h100,nodes=8", model="meta-llama/Llama-3.1-70B")
+    for flag, overlaps in (("true", True), ("false", False)):
+        text = TITAN.format(training="", parallelism=f"enable_async_tensor_parallel = {flag}")
+        assert ("tp_comm" in training_problem(read(text), question)["options"].get("overlap", ())) is overlaps
+
+
 def test_a_run_that_fits_no_machine_is_an_answer_and_no_bug(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "run.sh").write_text(
         LLAMA_70B.format(ffn=28672, flags="").replace("parallel-size 8", "parallel-size 1")

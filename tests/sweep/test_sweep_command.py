@@ -132,6 +132,13 @@ def test_the_best_choice_is_the_decision(sweep: Sweep) -> None:
     assert len(json.loads(sweep(crossing, "--json").out)["rows"]) == 4
 
 
+def test_choices_that_are_equally_good_are_named_together(sweep: Sweep) -> None:
+    cases = "{loose: {tpot: 30ms}, tight: {tpot: 18ms}}"  # both take one GPU of little load
+    text = f"axes: [{{field: rate, values: [0.01/s, 5/s]}}, {{name: limit, choice: true, cases: {cases}}}]"
+    (change,) = json.loads(sweep(text, "--json").out)["break_evens"]
+    assert (change["before"], change["after"]) == ("loose or tight", "loose")
+
+
 def test_cost_moves_in_step_with_the_price(sweep: Sweep) -> None:
     document = json.loads(sweep("axes: [{field: price, from: 1USD/h, to: 4USD/h, steps: 3}]", "--json").out)
     (price,) = document["sensitivity"]["axes"]

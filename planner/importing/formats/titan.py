@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from planner.engines.training import TRAINING_ENGINES
 from planner.importing.formats.training import launcher_gpus, training_findings, training_reading
 from planner.importing.launches import Launch
 from planner.importing.options import read_options
@@ -13,7 +14,7 @@ from planner.importing.records import Reading
 from planner.importing.values import Values, list_of, mapping_of
 
 Document = dict[str, Any]
-_SECTIONS = {"ParallelismConfig": "parallelism", "TrainingConfig": "training"}
+_SECTIONS = {"ParallelismConfig": "parallelism", "TrainingConfig": "training", "CompileConfig": "compile"}
 _RECOMPUTE = {"FullAC": "full", "SelectiveAC": "selective"}
 
 
@@ -52,8 +53,29 @@ def read_torchtitan(document: Mapping[str, Any], gpus: int | None = None) -> Rea
     recompute = mapping_of(document.get("activation_checkpoint")).get("mode")
     fields["dp"] = dp = dp or _left_over(gpus, fields)
     fields["gpus"] = gpus or fields["gpus"]
-    beside = {"zero_stage": 3, "recompute": recompute if recompute in ("none", "selective", "full") else None}
+    beside = {"recompute": recompute if recompute in ("none", "selective", "full") else None}
+    beside |= _sharding(parallel, shard, replicate, pp, cp)
+    asynchronous = mapping_of(document.get("compile")), parallel, experimental
+    if any(values.switch(section.get("enable_async_tensor_parallel")) for section in asynchronous):
+        beside["overlap"] = [*TRAINING_ENGINES["torchtitan"].always_overlaps, "tp_comm"]
+    beside["offload_optimizer"] = values.switch(training.get("enable_cpu_offload")) is True
     return training_reading(fields, values, training_findings(fields, None, None, None), beside)
+
+
+def _sharding(
+    parallel: Mapping[str, Any], shard: int | None, replicate: int | None, pp: int | None, cp: int | None
+) -> dict[str, Any]:
+    """ZeRO stage and ranks that share states: FSDP2 gathers parameters again in the backward pass unless told not to.
+
+    `fsdp_reshard_after_forward` is by default off in a pipeline; with one shard there is data parallelism alone, and
+    of several replicas each shards for itself (`torchtitan/models/llama3/parallelize.py`).
+    """
+    if shard == 1 and (cp or 1) == 1:
+        return {"zero_stage": 0}
+    policy = parallel.get("fsdp_reshard_after_forward", "default")
+    kept = policy == "never" or (policy == "default" and (pp or 1) > 1)
+    whole = {"zero_shards": shard * cp} if shard is not None and shard > 0 and cp and (replicate or 1) > 1 else {}
+    return {"zero_stage": 2 if kept else 3, **whole}
 
 
 def _micro_batch(parallel: Mapping[str, Any], training: Mapping[str, Any], values: Values) -> int | None:

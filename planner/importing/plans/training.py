@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 ENGINES = ("megatron-lm", "megatron-bridge", "torchtitan", "deepspeed")
 DEGREES = ("tp", "pp", "cp", "ep", "dp", "vpp")
-DECISIONS = ("micro_batch", "zero_stage", "recompute", "sequence_parallel", "layers")
+DECISIONS = ("micro_batch", "zero_stage", "zero_shards", "recompute", "sequence_parallel", "layers")
 OPTIONS = ("overlap", "reduce_gradients", "dispatcher", "optimizer")
 PRECISIONS = ("bf16", "fp8", "fp8_block", "mxfp8", "nvfp4")
 
