@@ -5,13 +5,8 @@ A quick share of `make snapshots`. What changes costs or the search on purpose f
 """
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))
-
 import snapshots
 
 FROZEN = json.loads(snapshots.FROZEN.read_text())

@@ -1,10 +1,6 @@
 """The faults that mutation testing plants are faults: the module reads otherwise, and still compiles."""
 
 import ast
-import sys
-from pathlib import Path
-
-sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))
 
 import mutants
 

@@ -15,7 +15,6 @@ from planner.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "audit-loop.md"
-sys.path.append(str(ROOT / "tests" / "engine_check"))
 
 from stub_server import Behaviour, serve  # noqa: E402
 

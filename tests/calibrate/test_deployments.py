@@ -1,6 +1,5 @@
 """Fits to measured deployments: what made the measurements is found again."""
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +8,8 @@ import pytest
 import yaml
 
 pytest.importorskip("numba", reason="benchmarks are simulated by a loop that numba compiles")
+
+from serving_fit import COVERED, FEW, coverage, features, fit_between, fit_spread, thinned, winkler
 
 from planner.arrays import Floats
 from planner.calibrate.deployments import (
@@ -26,10 +27,6 @@ from planner.costs.rates.spread import ErrorSpread
 from planner.estimate.case import Case
 from planner.estimate.evaluate import Estimate, evaluate
 from planner.estimate.measured import case_of_row
-
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-
-from serving_fit import COVERED, FEW, coverage, features, fit_between, fit_spread, thinned, winkler
 
 MODELS = (("meta-llama/Llama-3.1-8B-Instruct", "fp8"), ("Qwen/Qwen3-30B-A3B", "fp8_block"))
 PRIOR = load_calibration(str(Path(__file__).parents[2] / "planner" / "calibrate" / "prior.yaml"))

@@ -1,11 +1,13 @@
 """Rates fitted to training runs, factors of measured shapes, and intervals."""
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
+from training_fit import fit_rates, fit_shapes, prior, refit, sensitivity
+from training_nested import STRUCTURES, chosen
+from training_replay import replay
+from training_runs import spread_of_errors
 
 from planner.costs.operators.recompute import BY_OPERATOR
 from planner.costs.training.config import RecomputeConfig, TrainingConfig, machine_of
@@ -15,13 +17,6 @@ from planner.costs.training.shapes import LayerShape, main_shape, nearness, read
 from planner.costs.training.step import step_time
 from planner.hardware.library import find_node
 from planner.models.architecture import Architecture, DenseFfn, GroupedQueryAttention, Layer, Precisions
-
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-
-from training_fit import fit_rates, fit_shapes, prior, refit, sensitivity
-from training_nested import STRUCTURES, chosen
-from training_replay import replay
-from training_runs import spread_of_errors
 
 
 def configuration(hidden: int = 4096, micro_batch: int = 1, tp: int = 1) -> TrainingConfig:

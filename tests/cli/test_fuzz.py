@@ -1,29 +1,15 @@
 """A small draw of `benchmarks/fuzz.py`: mutated files end in the right exit code and leave nothing half-written."""
 
-import importlib.util
 import random
-import sys
 from pathlib import Path
-from types import ModuleType
 
+import fuzz
 import pytest
 
 CASES = 150  # `make fuzz` has 10,000
-PATH = Path(__file__).parent.parent.parent / "benchmarks" / "fuzz.py"
 
 
-@pytest.fixture(scope="module")
-def fuzz() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("planner_fuzz", PATH)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # its dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_no_mutated_file_ends_in_a_traceback_a_wrong_code_or_half_a_file(fuzz: ModuleType) -> None:
+def test_no_mutated_file_ends_in_a_traceback_a_wrong_code_or_half_a_file() -> None:
     tally = fuzz.run_cases(range(CASES), seed=1)
     assert tally.failures == []
     assert sum(tally.codes.values()) == CASES
@@ -33,7 +19,7 @@ def test_no_mutated_file_ends_in_a_traceback_a_wrong_code_or_half_a_file(fuzz: M
     assert 0.3 * CASES < refused < 0.9 * CASES  # most mutations are mistakes, and enough files stay valid
 
 
-def test_the_same_case_is_the_same_file(fuzz: ModuleType) -> None:
+def test_the_same_case_is_the_same_file() -> None:
     first, second = (fuzz.mutated(fuzz.SMALL, random.Random(7)) for _ in range(2))
     assert first == second
 
@@ -52,9 +38,7 @@ def test_the_same_case_is_the_same_file(fuzz: ModuleType) -> None:
         (1, "no", "", {}, ""),
     ],
 )
-def test_what_is_wrong_is_seen(
-    fuzz: ModuleType, tmp_path: Path, code: int, out: str, err: str, left: dict[str, str], said: str
-) -> None:
+def test_what_is_wrong_is_seen(tmp_path: Path, code: int, out: str, err: str, left: dict[str, str], said: str) -> None:
     for name, text in left.items():
         (tmp_path / name).write_text(text)
     complaint = fuzz._wrong(["solve", "problem.yaml"], code, out, err, tmp_path, set())

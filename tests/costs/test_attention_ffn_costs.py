@@ -1,7 +1,6 @@
 """Attention and feed-forward apart: costs of a token against Step-3's tables, and the turns of micro-batches."""
 
 import csv
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from step3_token_costs import Device, TokenDemand, token_demand
 
 from planner.costs.operators.work import Shards, Work
 from planner.costs.rates.calibration import EngineOverheads, load_calibration
@@ -27,10 +27,6 @@ from planner.hardware.library import find_node
 from planner.hardware.topology import Level, Topology
 from planner.models.architecture import Architecture
 from planner.models.library import find_model
-
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-
-from step3_token_costs import Device, TokenDemand, token_demand
 
 CELLS = Path(__file__).parents[2].parent / "shared" / "data" / "serving" / "step3_cost_cases.csv"
 MODELS = {

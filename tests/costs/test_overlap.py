@@ -1,12 +1,10 @@
 """Exchanges hidden behind the work next to them: what holds for every shape, and a line simulated piece by piece."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from overlap import split_slowdown
 
 from planner.arrays import Floats
 from planner.costs.operators.work import Shards, Work
@@ -17,10 +15,6 @@ from planner.costs.rates.step import StepTime, step_time
 from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node, known_library
 from planner.models.library import find_model
-
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-
-from overlap import split_slowdown
 
 SECONDS = st.floats(1e-7, 1e-1)
 H100 = find_node("h100_sxm").accelerator.num_multiprocessors

@@ -1,13 +1,13 @@
 """Layers, steps and memory of training: formulas of papers where there are some, and what must hold everywhere."""
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
+from estimate_equals_solve import compared_plans
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from training_replay import replay
 
 from planner.costs.training.activations import layer_activations
 from planner.costs.training.config import (
@@ -46,11 +46,6 @@ from planner.costs.training.volumes import data_parallel_volume
 from planner.hardware.library import find_node
 from planner.models.architecture import Architecture, DenseFfn, GroupedQueryAttention, Layer, MoeFfn, Precisions
 from planner.solvers.schedules.pipeline import stages_of_ranks
-
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-
-from estimate_equals_solve import compared_plans
-from training_replay import replay
 
 HIDDEN, HEADS, LENGTH = 4096, 32, 2048
 GPT = Layer(GroupedQueryAttention(HEADS, HEADS, 128, 128), DenseFfn(4 * HIDDEN, gated=False))

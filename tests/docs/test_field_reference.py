@@ -1,17 +1,12 @@
 """The field reference is written from the schemas, and describes every field of every one."""
 
-import sys
-from pathlib import Path
-
 import pytest
 
 from planner.kinds.registry import find_kind, kind_names
 from planner.schema.base import Spec
 from planner.schema.meanings import meaning_of
 
-ROOT = Path(__file__).parent.parent.parent
 HOMES = ("planner.problem", "planner.plan", "planner.kinds")
-sys.path.append(str(ROOT / "benchmarks"))
 
 import field_reference  # noqa: E402
 

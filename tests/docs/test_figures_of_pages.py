@@ -1,7 +1,6 @@
 """Pages show what their commands print: the page on explanations is run, and the tool that makes pages again."""
 
 import shlex
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ from planner.cli.main import main
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "explain-and-diff.md"
-sys.path.append(str(ROOT / "benchmarks"))
 
 from figures import commands_of, merged, pages_with_figures, remade  # noqa: E402
 

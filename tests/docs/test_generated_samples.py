@@ -7,12 +7,9 @@ import re
 import sys
 from pathlib import Path
 
+import inputs
 import numpy as np
 import pytest
-
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-
-import inputs
 import rl_fused
 import samples
 from case_kinds import KINDS, core_attention_balance, solve_case

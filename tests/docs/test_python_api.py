@@ -3,7 +3,6 @@
 import contextlib
 import io
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 import planner
 
 ROOT = Path(__file__).parent.parent.parent
-sys.path.append(str(ROOT / "benchmarks"))
 
 import python_reference  # noqa: E402
 

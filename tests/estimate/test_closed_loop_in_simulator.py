@@ -1,8 +1,6 @@
 """Estimates replay benchmarks with a loop of their own; what both it and the simulator can run, they time alike."""
 
-import sys
 from dataclasses import fields
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,10 +9,9 @@ from hypothesis import strategies as st
 
 pytest.importorskip("numba", reason="both loops are compiled by numba")
 
-from planner.estimate.closed_loop import ClosedLoops, simulate_loops
-
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 from closed_loops import simulated
+
+from planner.estimate.closed_loop import ClosedLoops, simulate_loops
 
 STEPS_S = (0.0, 1e-4, 2e-3)
 PLAIN = {

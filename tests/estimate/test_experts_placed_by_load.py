@@ -1,10 +1,9 @@
 """The load balancer of experts as a setting of deployments: columns of rows, fields of requests, refusals."""
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
+from recipe_columns import filled
 
 from planner.errors import PlannerError
 from planner.estimate.case import Case, Refused
@@ -12,10 +11,6 @@ from planner.estimate.evaluate import Estimate, evaluate
 from planner.estimate.measured import case_of_row
 from planner.estimate.requests import cases_of_lines
 from planner.plan.records import BY_NUMBER
-
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-
-from recipe_columns import filled
 
 WIDE = {
     "id": "w", "source": "inferencex", "family": "DeepSeek-R1/V3", "aic_model": "deepseek-ai/DeepSeek-R1",

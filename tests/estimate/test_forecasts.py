@@ -2,17 +2,15 @@
 
 import csv
 import datetime
-import sys
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("numba", reason="the replay is compiled by numba")
 
-from planner.errors import PlannerError
-
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 import forecast
+
+from planner.errors import PlannerError
 
 DAY = datetime.date(2026, 11, 23)
 

@@ -1,13 +1,8 @@
 """The split of newer measurements into open and sealed groups is that of its rule, and as it was first made."""
 
 import hashlib
-import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-
 import sealed_groups
 import sealed_serving
 import sealed_training

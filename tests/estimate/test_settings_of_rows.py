@@ -1,11 +1,10 @@
 """Settings are columns: what recipes of public runs fill, what engines set where they are empty, and nothing else."""
 
 import math
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
+from recipe_columns import filled, load_alone
 
 from planner.engines.settings import setting_rows
 from planner.errors import PlannerError
@@ -13,10 +12,6 @@ from planner.estimate.case import Case, Refused
 from planner.estimate.evaluate import Estimate, batch_of, evaluate
 from planner.estimate.measured import case_of_row, rows_of_table
 from planner.estimate.settings import OLDEST, priced_version
-
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-
-from recipe_columns import filled, load_alone
 
 DISAGGREGATED = {
     "id": "d", "source": "inferencex", "family": "DeepSeek-R1/V3", "aic_model": "deepseek-ai/DeepSeek-V3",

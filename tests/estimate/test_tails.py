@@ -2,7 +2,6 @@
 
 import json
 import math
-import sys
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -14,13 +13,12 @@ from hypothesis import strategies as st
 
 pytest.importorskip("numba", reason="the replay is compiled by numba")
 
+from closed_loops import simulated_run
+
 from planner.errors import PlannerError
 from planner.estimate import estimate_jsonl, estimate_measured
 from planner.estimate.closed_loop import ClosedLoops, LoopTimes, simulate_loops
 from planner.estimate.compiled.quantiles import BINS, gap_quantiles, weighted_quantiles
-
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-from closed_loops import simulated_run
 
 LEVELS = (0.5, 0.9, 0.95, 0.99)
 BIN = 0.01  # gaps are counted in bins of .5 %, the simulator's of .4 %

@@ -1,23 +1,18 @@
 """The choice of points against grids of equal size, on cost functions that are known everywhere."""
 
 import math
-import sys
 from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
+from families import families_from_json, families_to_json
 from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.errors import PlannerError
 from planner.hardware.profiling.adaptive import Point, Refinement, refine
 from planner.hardware.profiling.shapes import Family
-
-sys.path.append(str(Path(__file__).parent.parent.parent / "benchmarks" / "gpu"))
-
-from families import families_from_json, families_to_json
 
 SIZES = tuple(range(16, 4097, 16))
 LINE = Family("gemm", (("n", 4096), ("k", 4096)), (("m", SIZES),))

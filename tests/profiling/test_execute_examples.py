@@ -1,20 +1,16 @@
 """Which plans `make gpu` executes when it is started again, runs out of time, or meets one that cannot run."""
 
 import json
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import execute_examples as subject
 import pytest
+from execute_examples import Examples, execute_examples, summary
 
 from planner.errors import PlannerError
 from planner.execute.shards.cases import Cut
-
-sys.path.append(str(Path(__file__).parent.parent.parent / "benchmarks" / "gpu"))
-
-import execute_examples as subject
-from execute_examples import Examples, execute_examples, summary
 
 
 def step(error: float | None, memory_error: float | None = None) -> dict[str, Any]:

@@ -1,23 +1,19 @@
 """The execution part of `make gpu` with an executor that only waits: cheapest first, a limit each, nothing hidden."""
 
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+import run as gpu_run
+from execute_examples import Examples, Executed, execute_examples, executed_all, summary
 
 from planner.errors import PlannerError
 from planner.execute.execution import ExecutionOptions
 from planner.execute.shards.cases import Cut
 from planner.hardware.profiling.writer import CARD
-
-sys.path.append(str(Path(__file__).parent.parent.parent / "benchmarks" / "gpu"))
-
-import run as gpu_run
-from execute_examples import Examples, Executed, execute_examples, executed_all, summary
 
 GPU = Path(__file__).parent.parent.parent / "benchmarks" / "gpu"
 STEP = {"step": "decode", "error": 0.01, "memory_error": None, "predicted_s": 1.0, "measured_s": 1.0}

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from families import families_from_json, families_to_json
 
 from planner.check import check_plan
 from planner.costs.operators.kernels import Gemm
@@ -33,10 +34,6 @@ from planner.load.problems import load_plan
 from planner.models.library import find_model
 from planner.plan.findings import FAILED
 from planner.plan.reader import read_plan
-
-sys.path.append(str(Path(__file__).parent.parent.parent / "benchmarks" / "gpu"))
-
-from families import families_from_json, families_to_json
 
 pytest.importorskip("torch", reason="profiling needs PyTorch")
 

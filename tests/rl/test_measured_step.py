@@ -1,10 +1,10 @@
 """Asynchronous steps from a measured colocated one: limits that must hold, and measured rows."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
+import rl_measured
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,13 +44,7 @@ def test_times_that_are_no_colocated_step_are_refused() -> None:
 
 @pytest.mark.skipif(not MEASURED.exists(), reason=f"no measured steps at {MEASURED}")
 def test_measured_asynchronous_steps_are_predicted_within_the_target(capsys: pytest.CaptureFixture[str]) -> None:
-    sys.path.insert(0, str(ROOT / "benchmarks"))
-    try:
-        import rl_measured
-
-        assert rl_measured.main(MEASURED, print_fit=False) == 0
-    finally:
-        sys.path.remove(str(ROOT / "benchmarks"))
+    assert rl_measured.main(MEASURED, print_fit=False) == 0
     printed = capsys.readouterr().out
     assert "median error, left out" in printed
 

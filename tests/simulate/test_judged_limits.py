@@ -1,12 +1,9 @@
 """Limits judged on independent streams: warm-up, intervals, run lengths and verdicts."""
 
 import dataclasses
-import importlib.util
-import sys
 from collections.abc import Sequence
-from pathlib import Path
-from types import ModuleType
 
+import judge_coverage
 import numpy as np
 import pytest
 
@@ -24,18 +21,6 @@ from planner.simulate.judge.warm_up import mser5, warm_up
 from planner.simulate.requests.stream import Requests
 from planner.simulate.run.engine import simulate
 from planner.simulate.run.result import SimulationResult
-
-
-@pytest.fixture(scope="module")
-def coverage() -> ModuleType:
-    path = Path(__file__).parents[2] / "benchmarks" / "judge_coverage.py"
-    spec = importlib.util.spec_from_file_location("judge_coverage", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_a_warm_up_is_cut_where_it_ends_and_noise_alone_has_hardly_one() -> None:
@@ -76,23 +61,22 @@ def test_too_few_values_have_no_interval() -> None:
 @pytest.mark.parametrize(
     ("service", "busy", "name"), [("D", 0.8, "p50"), ("D", 0.9, "mean"), ("M", 0.5, "p99"), ("E4", 0.6, "p90")]
 )
-def test_intervals_of_a_single_server_hold_its_exact_times(
-    coverage: ModuleType, service: str, busy: float, name: str
-) -> None:
-    queue = coverage.Queue("M", service, busy)
-    exact = coverage.exact_s(queue, name)
-    judged = [coverage.judgement_of(queue, name, seed) for seed in range(12)]
+def test_intervals_of_a_single_server_hold_its_exact_times(service: str, busy: float, name: str) -> None:
+    queue = judge_coverage.Queue("M", service, busy)
+    exact = judge_coverage.exact_s(queue, name)
+    judged = [judge_coverage.judgement_of(queue, name, seed) for seed in range(12)]
     assert all(each.long_enough for each in judged)
-    assert sum(coverage.holds(each, exact) for each in judged) >= 10  # fewer in one of 50 at 95 %
+    assert sum(judge_coverage.holds(each, exact) for each in judged) >= 10  # fewer in one of 50 at 95 %
 
 
-def test_streams_of_one_server_by_recursion_are_those_of_the_simulator(coverage: ModuleType) -> None:
+def test_streams_of_one_server_by_recursion_are_those_of_the_simulator() -> None:
     grid = StepGrid.affine(token_s=1e-3, most_sequences=1)
     server = Fleet((Instance(grid, 2**30, most_sequences=1, token_budget=2**20),))
     rng = np.random.default_rng(0)
     arrival_s, tokens = np.cumsum(rng.exponential(1.2, 500)), rng.integers(1, 2000, 500)
+    service_s = np.asarray(tokens * 1e-3, dtype=np.float64)
     simulated = simulate(server, Requests.open_stream(arrival_s, tokens, np.ones(500)))
-    assert coverage.served(arrival_s, tokens * 1e-3).ttft_s == pytest.approx(simulated.ttft_s, rel=1e-9)
+    assert judge_coverage.served(arrival_s, service_s).ttft_s == pytest.approx(simulated.ttft_s, rel=1e-9)
 
 
 def test_a_stream_remembers_what_its_correlation_says() -> None:
@@ -108,15 +92,15 @@ def test_a_stream_remembers_what_its_correlation_says() -> None:
     assert memory([rng.normal(size=5000) for _ in range(10)]) < 2.0
 
 
-def test_streams_that_may_not_be_long_enough_are_too_close_to_call(coverage: ModuleType) -> None:
-    runs = coverage.runs_of(coverage.Queue("M", "M", 0.95), 0)
+def test_streams_that_may_not_be_long_enough_are_too_close_to_call() -> None:
+    runs = judge_coverage.runs_of(judge_coverage.Queue("M", "M", 0.95), 0)
     judgement = judge(runs, [SloSpec(ttft=Limit(p99_s=100.0))], most_requests=20_000)
     assert not judgement.long_enough
     assert judgement.verdict is Verdict.CLOSE
 
 
-def test_a_limit_far_away_neither_lengthens_streams_nor_leaves_them_too_short(coverage: ModuleType) -> None:
-    runs = coverage.runs_of(coverage.Queue("M", "M", 0.8), 0)
+def test_a_limit_far_away_neither_lengthens_streams_nor_leaves_them_too_short() -> None:
+    runs = judge_coverage.runs_of(judge_coverage.Queue("M", "M", 0.8), 0)
     far, near = (judge(runs, [SloSpec(ttft=Limit(mean_s=8.0, p99_s=p99_s))]) for p99_s in (500.0, 30.0))
     counts = [sum(len(run.requests) for run in each.runs) for each in (far, near)]
     assert 2 * counts[0] < counts[1]
@@ -133,8 +117,8 @@ def test_streams_too_short_for_one_limit_tell_another(p99_s: float, verdict: Ver
     assert (judged.verdict, judged.long_enough) == (verdict, False)
 
 
-def test_what_is_estimated_comes_from_streams_that_no_length_was_chosen_on(coverage: ModuleType) -> None:
-    runs: Streams = coverage.runs_of(coverage.Queue("M", "D", 0.8), 0)
+def test_what_is_estimated_comes_from_streams_that_no_length_was_chosen_on() -> None:
+    runs: Streams = judge_coverage.runs_of(judge_coverage.Queue("M", "D", 0.8), 0)
     asked: list[bool] = []
 
     def noted(requests: int, *, pilot: bool) -> Sequence[SimulationResult]:
@@ -149,22 +133,22 @@ def test_what_is_estimated_comes_from_streams_that_no_length_was_chosen_on(cover
     assert [run.ttft_s[-1] for run in judgement.runs] == [run.ttft_s[-1] for run in fresh]
 
 
-def test_runs_grow_towards_a_limit_that_is_close(coverage: ModuleType) -> None:
-    queue = coverage.Queue("M", "D", 0.5)
-    exact, counts_of = coverage.exact_s(queue, "mean"), []
+def test_runs_grow_towards_a_limit_that_is_close() -> None:
+    queue = judge_coverage.Queue("M", "D", 0.5)
+    exact, counts_of = judge_coverage.exact_s(queue, "mean"), []
     for factor in (2.0, 1.02):
         limits = [SloSpec(ttft=Limit(mean_s=factor * exact))]
-        judgement = judge(coverage.runs_of(queue, 3), limits)
+        judgement = judge(judge_coverage.runs_of(queue, 3), limits)
         assert judgement.verdict is Verdict.KEPT
         assert judgement.limits[0].margin == pytest.approx(1.0 - 1.0 / factor, abs=0.03)
         counts_of.append(judgement.limits[0].estimate.count)
     assert counts_of[1] > 1.5 * counts_of[0]
-    broken = judge(coverage.runs_of(queue, 3), [SloSpec(ttft=Limit(mean_s=0.8 * exact))])
+    broken = judge(judge_coverage.runs_of(queue, 3), [SloSpec(ttft=Limit(mean_s=0.8 * exact))])
     assert broken.verdict is Verdict.BROKEN
 
 
-def test_more_than_a_server_can_take_is_broken_at_once(coverage: ModuleType) -> None:
-    judgement = judge(coverage.runs_of(coverage.Queue("M", "D", 1.5), 0), [SloSpec(ttft=Limit(p99_s=1e6))])
+def test_more_than_a_server_can_take_is_broken_at_once() -> None:
+    judgement = judge(judge_coverage.runs_of(judge_coverage.Queue("M", "D", 1.5), 0), [SloSpec(ttft=Limit(p99_s=1e6))])
     assert judgement.saturated
     assert judgement.verdict is Verdict.BROKEN
 

@@ -1,9 +1,8 @@
 """Built-in lengths: what they are made of, how they are drawn and served, and what is refused."""
 
-import importlib.util
-import sys
 from pathlib import Path
 
+import length_shapes
 import numpy as np
 import pytest
 
@@ -40,20 +39,14 @@ def test_lengths_lie_between_the_quantiles_of_their_shares(name: str, side: str)
 
 @pytest.mark.skipif(not (ROOT.parent / "shared/data/traces").exists(), reason="no traces at hand")
 def test_shapes_are_those_of_their_traces() -> None:
-    spec = importlib.util.spec_from_file_location("bench_length_shapes", ROOT / "benchmarks" / "length_shapes.py")
-    assert spec is not None
-    assert spec.loader is not None
-    bench = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = bench
-    spec.loader.exec_module(bench)
-    by_name = bench.traces(None)
+    by_name = length_shapes.traces(None)
     assert set(by_name) == set(known_shapes()) - {"azure-code"}
     for name, trace in by_name.items():
         shape = find_shape(name)
         assert shape.requests == len(trace)
         for side in SIDES:
             tokens = getattr(trace, side)
-            assert bench.quantiles(tokens) == list(getattr(shape, side))
+            assert length_shapes.quantiles(tokens) == list(getattr(shape, side))
             assert facts(name, side).mean_tokens == pytest.approx(tokens.mean(), rel=0.025)
             assert np.quantile(shape.lengths(side), 0.99) == pytest.approx(np.quantile(tokens, 0.99), rel=0.02)
 

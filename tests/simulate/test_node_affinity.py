@@ -1,19 +1,13 @@
 """DistServe's two placement algorithms."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
+from distserve_placement import Phase, Segment, high_affinity, low_affinity_units
 
 from planner.problem.slo import SloSpec
 from planner.simulate.fleet.instances import Instance
 from planner.simulate.fleet.step_grid import StepGrid
 from planner.simulate.run.attainment import Draws
-
-sys.path.append(str(Path(__file__).parent.parent.parent / "benchmarks"))
-
-from distserve_placement import Phase, Segment, high_affinity, low_affinity_units
 
 SLO = SloSpec.model_validate({"ttft": {"p90_s": 0.3}, "tpot": {"p90_s": 0.05}, "attainment": 0.9})
 SEGMENTS = [Segment(tp, pp) for tp in (1, 2, 4) for pp in (1, 2)]

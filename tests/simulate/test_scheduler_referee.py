@@ -5,15 +5,12 @@ benchmarks/data/scheduler_referee.json holds streams with what vLLM's scheduler 
 """
 
 import json
-import sys
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
 import pytest
 
 pytest.importorskip("numba", reason="the loop is compiled by numba")
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 from scheduler_referee import (
     CASES,
     FROZEN,

@@ -1,15 +1,11 @@
 """Public RL runs as problems: the lengths that a published mean stands for, and what cannot be priced."""
 
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
-
 from rl_public import Pair, gain_lines, outcome
 from rl_runs import Row, files, job, mean_before_cap, missing, problem, read_rows
 

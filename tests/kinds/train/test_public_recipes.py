@@ -1,14 +1,8 @@
 """The table of public recipes: each a problem that its engine can be asked for, with a source."""
 
-import sys
-from pathlib import Path
-
 import pytest
-from train_problems import job
-
-sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
-
 from sealed_groups import rows_of
+from train_problems import job
 from training_recipes import RECIPES, Row, problem
 
 ROWS = rows_of(RECIPES)
