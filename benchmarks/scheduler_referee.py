@@ -252,16 +252,6 @@ def judged(streams: list[Stream]) -> tuple[str, list[Outcome]]:
     return values["release"], [Outcome.read(outcome) for outcome in values["streams"]]
 
 
-@dataclass(frozen=True)
-class RefereeTimes:
-    """What clients see of a stream, as vLLM's scheduler works it off; seconds."""
-
-    release: str
-    ttft_s: Floats  # [R]
-    tpot_s: Floats  # [R], nan where an answer has one token
-    itl_s: list[Floats]  # [R] of the gaps between the tokens of each
-
-
 def tokenised_at_s(fleet: Fleet, requests: Requests) -> Floats:
     """When requests come from the front ends of a fleet of one model whose engines all do both [R]."""
     free_s, last_s = (dict.fromkeys(fronts_of(fleet), 0.0) for _ in range(2))
@@ -295,22 +285,6 @@ def not_expressible(fleet: Fleet) -> str | None:
         "context limits": any(engine.most_context != UNLIMITED for engine in fleet.instances),
     }
     return next((what for what, present in missing.items() if present), None)
-
-
-def referee_times(fleet: Fleet, requests: Requests) -> RefereeTimes:
-    """TTFT, TPOT and ITL of requests that come at given times, by vLLM's own scheduler on the fleet's step times.
-
-    Raises ValueError for what it does not have (`not_expressible`), requests that wait for others among them.
-    """
-    missing = not_expressible(fleet)
-    if missing is None and (requests.num_open < len(requests) or requests.hit_tokens is not None):
-        missing = "requests that wait for others, or stated prefix hits"
-    if missing is not None:
-        raise ValueError(f"vLLM's scheduler is not driven with {missing}")
-    release, (outcome,) = judged([Stream("judged", fleet, requests)])
-    gaps = [np.diff(times) for times in outcome.token_s]
-    tpot_s = np.array([row.mean() if len(row) else np.nan for row in gaps])
-    return RefereeTimes(release, outcome.ttft_s(requests), tpot_s, gaps)
 
 
 def first_difference(own: Outcome, other: Outcome) -> int | None:

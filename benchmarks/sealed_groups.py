@@ -57,6 +57,17 @@ def frozen() -> list[tuple[str, str, Status]]:
     return [(row["table"], row["group"], "sealed" if row["status"] == "sealed" else "open") for row in rows_of(FROZEN)]
 
 
+def open_rows(folder: Path, tables: Iterable[str]) -> list[dict[str, str]]:
+    """The rows of serving tables in a folder, but for those of sealed groups; a table that is not split is open."""
+    status = {(table, group): state for table, group, state in frozen()}
+    return [
+        row
+        for table in tables
+        for row in rows_of(folder / table)
+        if status.get((f"serving/{table}", group_of(row, SERVING)), "open") == "open"
+    ]
+
+
 def main() -> int:
     """Write the split; 2 where the tables are absent."""
     required(DATA)

@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 from inputs import required
 from recipe_columns import Columns, filled, load_alone
-from sealed_groups import SERVING, frozen, group_of, rows_of
+from sealed_groups import SERVING, group_of, open_rows
 from sealed_serving import LIKELY, Pairs, bias, errors
 from serving_fit import features, fit, fit_between, fit_spread
 from serving_tables import captured
@@ -81,13 +81,7 @@ class Data:
 
     @classmethod
     def read(cls, folder: Path, ways: tuple[str, ...] = WAYS) -> "Data":
-        status = {(table, group): state for table, group, state in frozen()}
-        rows = [
-            row
-            for table in TABLES
-            for row in rows_of(folder / table)
-            if status.get((f"serving/{table}", group_of(row, SERVING)), "open") == "open"
-        ]
+        rows = open_rows(folder, TABLES)
         cases = {way: [case_of_row(stated(row, way)) for row in rows] for way in ways}
         terms = {way: DeploymentTerms.of(known) for way, known in cases.items()}
         ttft_s, tpot_s = (np.array([float(row[name]) / 1e3 for row in rows]) for name in ("ttft_ms", "tpot_ms"))

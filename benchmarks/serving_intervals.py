@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from inputs import first_path
 from recipe_columns import filled
-from sealed_groups import SERVING, frozen, group_of, rows_of
+from sealed_groups import SERVING, group_of, open_rows
 from sealed_serving import LIKELY
 from serving_fit import features, fit_between
 
@@ -64,13 +64,7 @@ class Rows:
 
     @classmethod
     def read(cls, folder: Path) -> "Rows":
-        status = {(table, group): state for table, group, state in frozen()}
-        rows = [
-            row
-            for table in TABLES
-            for row in rows_of(folder / table)
-            if status.get((f"serving/{table}", group_of(row, SERVING)), "open") == "open"
-        ]
+        rows = open_rows(folder, TABLES)
         cases, known = [case_of_row(filled(row)) for row in rows], load_calibration().groups
         names = sorted({group_of(row, SERVING) for row in rows})
         return cls(

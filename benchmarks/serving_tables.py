@@ -25,7 +25,7 @@ from pathlib import Path
 
 import numpy as np
 from recipe_columns import filled
-from sealed_groups import SERVING, frozen, group_of, rows_of
+from sealed_groups import SERVING, group_of, open_rows
 from sealed_serving import LIKELY, Pairs, errors
 from serving_fit import fit
 
@@ -67,13 +67,7 @@ class Benchmark:
 
     @classmethod
     def read(cls, folder: Path, tables: str) -> "Benchmark":
-        status = {(table, group): state for table, group, state in frozen()}
-        rows = [
-            row
-            for table in TABLES
-            for row in rows_of(folder / table)
-            if status.get((f"serving/{table}", group_of(row, SERVING)), "open") == "open"
-        ]
+        rows = open_rows(folder, TABLES)
         cases = [case_of_row(filled(row)) for row in rows]
         terms = DeploymentTerms.of(cases, open_store((tables,)))
         names = sorted({group_of(row, SERVING) for row in rows})
