@@ -39,6 +39,8 @@ OPTIONS = {
 }
 MEETS = ("dynamo", "kserve", "ray-serve")  # targets that say themselves which ranks a further pod holds
 PAIRS = [(target, engine) for target, engines in ENGINES_OF.items() for engine in engines]
+UNNAMED = ("kserve", "ray-serve", "disaggregatedset")  # that call the pods of a colocated plan otherwise
+COLOCATED = [(target, engine) for target, engine in PAIRS if target not in UNNAMED]  # by `plan-colocated`
 
 
 def built(case: Case, engine: str) -> tuple[Envelope, Any]:

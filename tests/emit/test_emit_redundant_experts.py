@@ -12,7 +12,7 @@ import pytest
 import yaml
 from cluster_read import READERS
 from emit_plans import DEEPSEEK, QWEN, Case, RolePlan
-from test_cluster_targets import ENGINES_OF, IMAGES, OPTIONS, built
+from test_cluster_targets import COLOCATED, IMAGES, OPTIONS, built
 
 from planner.emit.registry import emit
 from planner.errors import PlannerError
@@ -57,15 +57,7 @@ def test_tensorrt_llm_is_told_all_slots_and_that_it_moves_them(copies: int) -> N
     assert settings["moe_config"]["load_balancer"] == {"num_slots": 256 + copies, "layer_updates_per_iter": 1}
 
 
-@pytest.mark.parametrize(
-    ("target", "engine"),
-    [
-        (target, engine)
-        for target, engines in ENGINES_OF.items()
-        for engine in engines
-        if target not in ("kserve", "ray-serve", "disaggregatedset")
-    ],
-)
+@pytest.mark.parametrize(("target", "engine"), COLOCATED)
 def test_every_pod_of_a_cluster_is_told(target: str, engine: str) -> None:
     files = emit(*built(case(32), engine), target, [], OPTIONS.get(target, IMAGES))
     (pod,) = READERS[target](files)["plan-colocated"].pods

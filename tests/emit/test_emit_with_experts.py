@@ -14,7 +14,7 @@ import yaml
 from cluster_read import READERS
 from emit_plans import DEEPSEEK, QWEN, Case, RolePlan, colocated
 from emit_runs import Stage
-from test_cluster_targets import ENGINES_OF, IMAGES, OPTIONS, built
+from test_cluster_targets import COLOCATED, IMAGES, OPTIONS, built
 
 from planner.cli.main import main
 from planner.emit.registry import LayoutPlan, emit
@@ -31,16 +31,7 @@ SPLIT = Case(
 )
 
 
-@pytest.mark.parametrize(
-    ("target", "engine"),
-    [
-        (target, engine)
-        for target, engines in ENGINES_OF.items()
-        for engine in engines
-        if target not in ("kserve", "ray-serve", "disaggregatedset")
-        and (target, engine) != ("docker-compose", "trtllm")
-    ],
-)
+@pytest.mark.parametrize(("target", "engine"), [pair for pair in COLOCATED if pair != ("docker-compose", "trtllm")])
 def test_every_pod_of_a_cluster_has_the_map_where_its_command_looks_for_it(
     target: str, engine: str, layout: Callable[..., LayoutPlan]
 ) -> None:

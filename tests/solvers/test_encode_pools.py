@@ -1,10 +1,10 @@
 """Encode, prefill and decode instances against every split, each simulated anew; bad input."""
 
-import heapq
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from first_come import starts
 
 from planner.errors import PlannerError
 from planner.solvers.result import Status
@@ -30,15 +30,6 @@ def random_problem(seed: int) -> EncodePools:
     return EncodePools(stream, RATES, int(draws.integers(2, 6)), (1, 2, 4), 0.02, 0.2, 0.03, 0.02, limits)
 
 
-def served(ready: list[float], service: list[float], servers: int) -> list[float]:
-    """Starts of jobs, first come, first served."""
-    free, start = [0.0] * servers, [0.0] * len(ready)
-    for job in sorted(range(len(ready)), key=lambda j: (ready[j], j)):
-        start[job] = max(ready[job], heapq.heappop(free))
-        heapq.heappush(free, start[job] + service[job])
-    return start
-
-
 def attained(problem: EncodePools, split: EncodeSplit, rate_per_s: float) -> float:
     x = problem.stream_at(rate_per_s)
     requests = range(len(x.images_R))
@@ -49,19 +40,19 @@ def attained(problem: EncodePools, split: EncodeSplit, rate_per_s: float) -> flo
     elif split.parallel_images:
         jobs = [r for r in requests for _ in range(x.images_R[r])]
         each = problem.encode_base_s + problem.encode_image_s
-        start = served([x.arrival_s_R[r] for r in jobs], [each] * len(jobs), split.encode)
+        start = starts([x.arrival_s_R[r] for r in jobs], [each] * len(jobs), split.encode)
         done = list(x.arrival_s_R)
         for r, s in zip(jobs, start, strict=True):
             done[r] = max(done[r], s + each)
         ready = [d + f for d, f in zip(done, x.feature_move_s_R, strict=True)]
     else:
-        start = served(list(x.arrival_s_R), encode, split.encode)
+        start = starts(list(x.arrival_s_R), encode, split.encode)
         ready = [s + e + f for s, e, f in zip(start, encode, x.feature_move_s_R, strict=True)]
-    first = [s + p for s, p in zip(served(ready, prefill, split.prefill), prefill, strict=True)]
+    first = [s + p for s, p in zip(starts(ready, prefill, split.prefill), prefill, strict=True)]
     step = problem.decode_base_s + problem.decode_slot_s * split.slots
     held = [o * step for o in x.output_tokens_R]
     moved = [f + c for f, c in zip(first, x.cache_move_s_R, strict=True)]
-    begin = served(moved, held, split.decode * split.slots)
+    begin = starts(moved, held, split.decode * split.slots)
     kept = [
         first[r] - x.arrival_s_R[r] <= problem.limits.ttft_s
         and (begin[r] + held[r] - first[r]) / x.output_tokens_R[r] <= problem.limits.tpot_s

@@ -1,12 +1,12 @@
 """Pools of stages for speech against every combination, each simulated anew; bounds on replicas; bad input."""
 
-import heapq
 import itertools
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from first_come import starts
 
 from planner.errors import PlannerError
 from planner.solvers.result import Status
@@ -63,24 +63,15 @@ def random_problem(seed: int) -> SpeechPools:
     )
 
 
-def served(ready: list[float], service: list[float], servers: int) -> list[float]:
-    """Starts of jobs, first come, first served."""
-    free, start = [0.0] * servers, [0.0] * len(ready)
-    for job in sorted(range(len(ready)), key=lambda j: (ready[j], j)):
-        start[job] = max(ready[job], heapq.heappop(free))
-        heapq.heappush(free, start[job] + service[job])
-    return start
-
-
 def reached(problem: SpeechPools, plan: SpeechPlan) -> tuple[float, float]:
     """First audio at the quantile, and the share of later chunks that are late."""
     ready = list(problem.arrival_s_R)
     for pools, (option, replicas) in zip((problem.encode, problem.prefill), plan.pools[:2], strict=True):
         service = list(pools[option].service_s_R)
-        ready = [s + e for s, e in zip(served(ready, service, replicas), service, strict=True)]
+        ready = [s + e for s, e in zip(starts(ready, service, replicas), service, strict=True)]
     decode, speech = problem.decode[plan.pools[2][0]], problem.speech
     held = [int(n) * decode.step_s for n in problem.reply_tokens_R]
-    begin = served(ready, held, plan.pools[2][1] * decode.slots)
+    begin = starts(ready, held, plan.pools[2][1] * decode.slots)
     jobs = []
     for request, tokens in enumerate(problem.reply_tokens_R):
         done = 0
@@ -90,7 +81,7 @@ def reached(problem: SpeechPools, plan: SpeechPlan) -> tuple[float, float]:
             done += chunk
     vocode = problem.vocode[plan.pools[3][0]]
     service = [vocode.base_s + vocode.per_token_s * (c + (speech.context_tokens if d else 0)) for _, _, c, d in jobs]
-    start = served([job[0] for job in jobs], service, plan.pools[3][1])
+    start = starts([job[0] for job in jobs], service, plan.pools[3][1])
     end = [s + e for s, e in zip(start, service, strict=True)]
     first = {job[1]: e for job, e in zip(jobs, end, strict=True) if not job[3]}
     late = [

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from broken_plans import failing_with_proof
 
 from planner.api import solve
-from planner.check import check_plan
 from planner.cli.render.plan import render_plan
 from planner.documents.read import given_document
 from planner.emit.registry import emit
@@ -17,10 +17,7 @@ from planner.errors import Infeasible, PlannerError
 from planner.kinds.place.decision import PlaceDecision
 from planner.kinds.place.lora.setting import read_setting
 from planner.load.problems import load_problem, resolve_document
-from planner.plan.findings import FAILED
 from planner.plan.placement import devices
-from planner.plan.schema import Envelope
-from planner.problem.recorded import AtHand
 from planner.problem.resolve import Resolved
 
 LORA = Path(__file__).parent.parent.parent.parent / "examples" / "place-lora.yaml"
@@ -46,11 +43,6 @@ def small(lora: dict[str, Any] | None = None, **changes: object) -> Resolved:
     data = json.loads(json.dumps(SMALL | changes))
     data["options"]["lora"] |= lora or {}
     return resolve_document(given_document(data, "problem"), Path())
-
-
-def failed(plan: Envelope, decision: PlaceDecision) -> set[str]:
-    findings = check_plan(plan, decision, hand=AtHand(), proof=True)
-    return {finding.rule for finding in findings if finding.verdict == FAILED}
 
 
 def least_busy(rates: list[float], request_s: float, slots: int) -> float:
@@ -87,22 +79,22 @@ def test_engines_merged_with_an_adapter_serve_it_alone_and_let_more_through() ->
     assert alone
     assert all(sum(host.engine == engine for host in decision.adapters) == 1 for engine in alone)
     assert (merged.certificate.objective.value or 0.0) > (apart.certificate.objective.value or 0.0)
-    assert failed(merged, decision) == set()
+    assert failing_with_proof(merged, decision) == set()
 
 
 def test_hosts_that_break_their_engines_are_told_apart() -> None:
     plan = solve(small({"slots": 3}))
     decision = PlaceDecision.model_validate(plan.decision)
-    assert failed(plan, decision) == set()
+    assert failing_with_proof(plan, decision) == set()
     first, *others = sorted(decision.adapters, key=lambda host: host.share)
     assert first.share < 1.0  # of an adapter on two engines
-    assert "place.shares" in failed(plan, decision.model_copy(update={"adapters": tuple(others)}))
+    assert "place.shares" in failing_with_proof(plan, decision.model_copy(update={"adapters": tuple(others)}))
     strange = first.model_copy(update={"engine": "engine-9"})
-    assert "place.hosts" in failed(plan, decision.model_copy(update={"adapters": (strange, *others)}))
+    assert "place.hosts" in failing_with_proof(plan, decision.model_copy(update={"adapters": (strange, *others)}))
     crowded = [first.model_copy(update={"engine": "engine-0", "adapter": name, "share": 1.0}) for name in "abcd"]
-    assert "place.slots" in failed(plan, decision.model_copy(update={"adapters": tuple(crowded)}))
+    assert "place.slots" in failing_with_proof(plan, decision.model_copy(update={"adapters": tuple(crowded)}))
     merged = [host.model_copy(update={"merged": True}) for host in decision.adapters]
-    assert "place.merged" in failed(plan, decision.model_copy(update={"adapters": tuple(merged)}))
+    assert "place.merged" in failing_with_proof(plan, decision.model_copy(update={"adapters": tuple(merged)}))
 
 
 def test_the_fewest_engines_are_as_idle_as_asked_and_one_less_is_not() -> None:
@@ -182,6 +174,6 @@ def test_engines_stand_on_what_others_leave_of_the_floor() -> None:
     stands = [tuple(devices(block)) for block in decision.placement]
     assert len(stands) == 1  # of node 1 three GPUs are left, of node 0 one
     assert set(stands[0]) <= {4, 6, 7}
-    assert not failed(plan, decision)
+    assert not failing_with_proof(plan, decision)
     with pytest.raises(PlannerError, match=r"floor.apart` has no effect with `lora`"):
         solve(small(options={**options, "floor": {"apart": "node"}, "min_replicas": 2}))

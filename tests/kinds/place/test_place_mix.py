@@ -6,16 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from broken_plans import failing_with_proof
 
 from planner.api import solve
-from planner.check import check_plan
 from planner.documents.read import given_document
 from planner.errors import Infeasible, PlannerError
 from planner.kinds.place.decision import PlaceDecision
 from planner.load.problems import load_problem, resolve_document
-from planner.plan.findings import FAILED
-from planner.plan.schema import Envelope
-from planner.problem.recorded import AtHand
 from planner.problem.resolve import Resolved
 
 MIX = Path(__file__).parent.parent.parent.parent / "examples" / "place-gpu-mix.yaml"
@@ -43,11 +40,6 @@ def small(mix: dict[str, Any] | None = None, **changes: object) -> Resolved:
     data = json.loads(json.dumps(SMALL | changes))
     data["options"]["mix"] |= mix or {}
     return resolve_document(given_document(data, "problem"), Path())
-
-
-def failed(plan: Envelope, decision: PlaceDecision) -> set[str]:
-    findings = check_plan(plan, decision, hand=AtHand(), proof=True)
-    return {finding.rule for finding in findings if finding.verdict == FAILED}
 
 
 def least_cost(failures: int) -> float:
@@ -80,16 +72,16 @@ def test_the_mix_costs_what_the_cheapest_of_all_counts_does(failures: int) -> No
 def test_the_plan_is_checked_to_its_bound_and_an_instance_less_is_refused() -> None:
     plan = solve(load_problem(MIX))
     decision = PlaceDecision.model_validate(plan.decision)
-    assert failed(plan, decision) == set()
+    assert failing_with_proof(plan, decision) == set()
     first, *others = decision.slices
     fewer = decision.model_copy(update={"slices": tuple(others)})
-    assert "restated.plan" in failed(plan, fewer)  # a bucket of which slices go nowhere
+    assert "restated.plan" in failing_with_proof(plan, fewer)  # a bucket of which slices go nowhere
     more = first.model_copy(update={"slices": first.slices + 100})
-    assert "restated.plan" in failed(plan, decision.model_copy(update={"slices": (more, *others)}))
+    assert "restated.plan" in failing_with_proof(plan, decision.model_copy(update={"slices": (more, *others)}))
     value = plan.certificate.objective.value
     assert value is not None
     low = plan.certificate.model_copy(update={"bound": 1.0, "gap": abs(1.0 / value - 1.0)})
-    assert "certificate.bound_again" in failed(plan.model_copy(update={"certificate": low}), decision)
+    assert "certificate.bound_again" in failing_with_proof(plan.model_copy(update={"certificate": low}), decision)
 
 
 @pytest.mark.parametrize(
@@ -135,9 +127,9 @@ def test_spot_instances_are_taken_as_far_as_the_rest_serves_all_when_their_part_
     )
     assert plan.certificate.objective.value == pytest.approx(best)
     assert counts["small-spot"] >= 1
-    assert failed(plan, decision) == set()
+    assert failing_with_proof(plan, decision) == set()
     bold = solve(small({"spot": {"small": spot | {"lost": 0}}})).decision
-    assert "restated.plan" in failed(plan, PlaceDecision.model_validate(bold))
+    assert "restated.plan" in failing_with_proof(plan, PlaceDecision.model_validate(bold))
 
 
 def fits(smalls: int, larges: int) -> bool:
@@ -154,9 +146,9 @@ def test_phases_go_to_pools_of_their_own_and_a_slice_that_is_decoded_nowhere_is_
     decision = PlaceDecision.model_validate(plan.decision)
     assert {role.name: role.replicas for role in decision.roles} == {"large-prefill": 1, "small-decode": 2}
     assert plan.certificate.objective.value == pytest.approx(4.3)  # 2/8 + 6/40 of one, 2/2 + 6/6 of the others
-    assert failed(plan, decision) == set()
+    assert failing_with_proof(plan, decision) == set()
     kept = tuple(row for row in decision.slices if row.to != "small-decode" or row.bucket != "long")
-    assert "restated.plan" in failed(plan, decision.model_copy(update={"slices": kept}))
+    assert "restated.plan" in failing_with_proof(plan, decision.model_copy(update={"slices": kept}))
 
 
 def test_so_many_instances_of_a_pool_are_there_as_are_asked_for() -> None:

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from broken_plans import failing
 from train_problems import problem
 
 from planner.api import solve
-from planner.check import check_plan
 from planner.errors import Infeasible, Stopped
 from planner.hardware.library import find_node
 from planner.kinds.train.decision import TrainDecision
@@ -36,7 +36,7 @@ def test_states_are_shared_out_inside_nodes_where_gathers_between_them_show() ->
     assert less is not None
     assert more is not None
     assert less < more
-    assert not _failing(hybrid.model_dump(mode="json", by_alias=True))
+    assert not failing(hybrid.model_dump(mode="json", by_alias=True))
 
 
 def test_a_reserve_binds_what_is_chosen_and_not_what_is_possible() -> None:
@@ -52,7 +52,7 @@ def test_a_reserve_binds_what_is_chosen_and_not_what_is_possible() -> None:
     assert used[0] <= 0.35 * size < used[1]
     assert any("65% of each GPU's memory stays free" in line for line in roomy["assumptions"])
     tight = {**full, "inputs": {**full["inputs"], "options": {**full["inputs"]["options"], "memory_utilisation": 0.35}}}
-    assert not {"memory.parts", "memory.capacity", "train.rank_memory", "train.memory"} & _failing(tight)
+    assert not {"memory.parts", "memory.capacity", "train.rank_memory", "train.memory"} & failing(tight)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_context_parallelism_goes_by_the_fastest_method_that_suits(model: str, c
     solved = solve(data)
     assert solved.decision["context_parallel"] == used
     assert solved.certificate.axes["context_parallel"] == ["ring", "all_gather", "ulysses"]
-    assert not _failing(solved.model_dump(mode="json", by_alias=True))
+    assert not failing(solved.model_dump(mode="json", by_alias=True))
     for method in ("ring", "all_gather") if "Qwen" in model else ("ring", "all_gather", "ulysses"):
         own = {**data, "options": {**data["options"], "search": {**search, "context_parallel": method}}}
         alone, best = solve(own).certificate.objective.value, solved.certificate.objective.value
@@ -79,12 +79,6 @@ def test_heads_that_ulysses_cannot_share_out_leave_no_plan() -> None:
     with pytest.raises(Infeasible) as raised:
         solve(problem(nodes=8, global_batch=8, sequence_tokens=32768, search=search))
     assert {"limit": "cp = 8", "nearest": "cp 2"} in raised.value.conflict
-
-
-def _failing(data: dict[str, Any]) -> set[str]:
-    envelope = Envelope.model_validate(data)
-    decision = TrainDecision.model_validate(envelope.decision)
-    return {finding.rule for finding in check_plan(envelope, decision) if not finding.ok}
 
 
 def _edited(data: dict[str, Any], edit: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
@@ -118,7 +112,7 @@ EDITS: dict[str, tuple[Callable[[dict[str, Any]], None], set[str]]] = {
 
 
 def test_a_solved_plan_passes_every_rule(plan: dict[str, Any]) -> None:
-    assert not _failing(plan)
+    assert not failing(plan)
     predicted = {prediction["metric"]: prediction["value"] for prediction in plan["predictions"]}
     tokens_per_s = 16 * 4096 / predicted["step_time_s"]
     assert predicted["tokens_per_s"] == pytest.approx(tokens_per_s)
@@ -143,7 +137,7 @@ def test_utilisation_counts_what_is_done_of_what_the_precision_can() -> None:
 @pytest.mark.parametrize("name", EDITS)
 def test_what_does_not_follow_from_the_decision_fails_by_name(plan: dict[str, Any], name: str) -> None:
     edit, wanted = EDITS[name]
-    assert wanted <= _failing(_edited(plan, edit))
+    assert wanted <= failing(_edited(plan, edit))
 
 
 def test_the_same_problem_gives_the_same_bytes(plan: dict[str, Any]) -> None:
@@ -172,11 +166,11 @@ def test_nodes_out_of_service_are_left_out_and_the_plan_says_so() -> None:
     data["cluster"]["pools"][0]["out_of_service"] = [0]
     solved = solve(data).model_dump(mode="json", by_alias=True)
     assert solved["decision"]["placement"][0]["first_device"] == 8
-    assert not _failing(solved)
+    assert not failing(solved)
     data["cluster"]["pools"][0]["out_of_service"] = [1]
     around = solve(data).model_dump(mode="json", by_alias=True)
     assert around["decision"]["placement"][0]["skipped"] == [{"first_device": 8, "devices": 8}]
     assert around["predictions"] == solved["predictions"]
-    assert not _failing(around)
+    assert not failing(around)
     del around["decision"]["placement"][0]["skipped"]
-    assert "placement.service" in _failing(around)
+    assert "placement.service" in failing(around)

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from broken_plans import failing
 from train_problems import job, problem
 
 from planner.api import solve
-from planner.check import check_plan
 from planner.costs.training.config import RecomputeConfig
 from planner.emit.registry import emit
 from planner.errors import Infeasible, PlannerError
@@ -164,15 +164,6 @@ def test_experts_have_no_strategies_by_layer() -> None:
     assert "layerwise" in str(raised.value)
 
 
-def _failing(data: dict[str, Any]) -> set[str]:
-    envelope = Envelope.model_validate(data)
-    return {
-        finding.rule
-        for finding in check_plan(envelope, TrainDecision.model_validate(envelope.decision))
-        if not finding.ok
-    }
-
-
 def _run(data: dict[str, Any], **fields: Any) -> None:  # noqa: ANN401
     data["decision"]["layer_runs"][-1].update(fields)
 
@@ -188,11 +179,11 @@ EDITS: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
 
 @pytest.mark.parametrize("name", EDITS)
 def test_a_mix_is_priced_again_by_the_check(plan: dict[str, Any], name: str) -> None:
-    assert not _failing(plan)
+    assert not failing(plan)
     edit, rule = EDITS[name]
     copy = Envelope.model_validate(plan).model_dump(mode="json", by_alias=True)
     edit(copy)
-    assert rule in _failing(copy)
+    assert rule in failing(copy)
 
 
 @pytest.mark.parametrize("target", ["megatron-lm", "megatron-bridge", "torchtitan", "deepspeed", "torchrun", "slurm"])

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from broken_plans import failing
 from train_problems import every_plan, job, problem
 
 from planner.api import solve
-from planner.check import check_plan
 from planner.emit.registry import emit
 from planner.errors import PlannerError
 from planner.kinds.train.decision import TrainDecision
@@ -28,15 +28,6 @@ def plan() -> dict[str, Any]:
     return solve(_problem()).model_dump(mode="json", by_alias=True)
 
 
-def _failing(data: dict[str, Any]) -> set[str]:
-    envelope = Envelope.model_validate(data)
-    return {
-        finding.rule
-        for finding in check_plan(envelope, TrainDecision.model_validate(envelope.decision))
-        if not finding.ok
-    }
-
-
 def test_the_plan_says_what_each_rank_recomputes_at_each_length(plan: dict[str, Any]) -> None:
     rows = TrainDecision.model_validate(plan["decision"]).recompute_rows
     assert [(row.rank, row.tokens) for row in rows] == [(r, n) for r in (0, 1) for n in (4096, 16384, 32768)]
@@ -44,7 +35,7 @@ def test_the_plan_says_what_each_rank_recomputes_at_each_length(plan: dict[str, 
     assert all(row.memory_bytes <= capacity for row in rows)
     assert sum(chosen.layers for row in rows for chosen in row.sets) == 3 * 80
     assert rows[0].recompute_s < rows[2].recompute_s
-    assert not _failing(plan)
+    assert not failing(plan)
 
 
 def test_days_are_those_of_all_lengths_and_the_gain_over_one_set_is_stated(plan: dict[str, Any]) -> None:
@@ -112,7 +103,7 @@ def test_rows_that_do_not_follow_from_the_decision_fail_by_name(plan: dict[str, 
     edit, rule = EDITS[name]
     copy = Envelope.model_validate(plan).model_dump(mode="json", by_alias=True)
     edit(copy)
-    assert rule in _failing(copy)
+    assert rule in failing(copy)
 
 
 def test_launchers_recompute_what_the_longest_needs_and_say_so(plan: dict[str, Any]) -> None:

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from broken_plans import failing
 from train_problems import job, problem
 
 from planner.api import solve
-from planner.check import check_plan
 from planner.emit.registry import emit
 from planner.errors import Infeasible, PlannerError
 from planner.kinds.train.decision import TrainDecision
@@ -33,17 +33,12 @@ def _decision(plan: Plan) -> TrainDecision:
     return TrainDecision.model_validate(plan["decision"])
 
 
-def _failing(plan: Plan) -> set[str]:
-    envelope = Envelope.model_validate(plan)
-    return {finding.rule for finding in check_plan(envelope, _decision(plan)) if not finding.ok}
-
-
 def test_one_layout_runs_every_batch(plan: Plan) -> None:
     decision = _decision(plan)
     each = decision.micro_batch * decision.roles[0].parallelism.dp
     assert [stage.num_micro_batches * each for stage in decision.planned_batches] == [16, 32, 48]
     assert all(stage.num_micro_batches % 4 == 0 for stage in decision.planned_batches) or decision.schedule == "1f1b"
-    assert not _failing(plan)
+    assert not failing(plan)
 
 
 def test_steps_of_a_stage_are_those_of_a_plan_with_that_batch(plan: Plan) -> None:
@@ -124,7 +119,7 @@ def test_stages_that_do_not_follow_from_the_decision_fail_by_name(plan: Plan, na
     edit, rule = EDITS[name]
     copy = Envelope.model_validate(plan).model_dump(mode="json", by_alias=True)
     edit(copy)
-    assert rule in _failing(copy)
+    assert rule in failing(copy)
 
 
 def test_mixes_of_strategies_run_every_batch() -> None:
@@ -134,7 +129,7 @@ def test_mixes_of_strategies_run_every_batch() -> None:
     )
     assert mixed["decision"]["layer_runs"]
     assert mixed["decision"]["planned_batches"][0]["global_batch"] == 32
-    assert not _failing(mixed)
+    assert not failing(mixed)
 
 
 def _emitted(plan: Plan, target: str) -> dict[str, str]:
