@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from planner.api import solve
+from planner.check import check_plan
 from planner.cli.main import main
 from planner.emit.registry import emit
 from planner.errors import PlannerError
@@ -105,6 +106,31 @@ def test_a_model_that_does_not_fit_is_refused_with_both_numbers() -> None:
         plan("#!/bin/bash\nvllm serve meta-llama/Llama-3.3-70B-Instruct\n")
 
 
+def test_hits_in_caches_that_are_switched_off_are_refused() -> None:
+    stated = Question.of("input=1000,output=200,rate=2/s,prefix_hits=0.5", cluster="gpu=h100,nodes=1")
+    assert plan(SERVE.format(flags=f"{LIMITS} --enable-prefix-caching"), stated)
+    with pytest.raises(PlannerError, match=r"switches prefix caching off \(colocated\), and the workload states hits"):
+        plan(SERVE.format(flags=f"{LIMITS} --no-enable-prefix-caching"), stated)
+
+
+def test_instances_on_more_nodes_than_they_fill_are_told() -> None:
+    for flags, told in (("--nnodes 4 --node-rank 0", True), ("", False)):
+        notes = plan_of_reading(read(SERVE.format(flags=f"{LIMITS} {flags}")), LOAD)[1]
+        assert any("is on 4 nodes in the artifact" in note for note in notes) is told
+
+
+def test_equal_prefill_instances_wait_together_as_their_plan_says() -> None:
+    side = 'vllm serve Qwen/Qwen3-8B --port {} --kv-transfer-config \'{{"kv_connector": "NixlConnector", {}}}\' &\n'
+    sides = [(8000, "producer"), (8001, "producer"), (8002, "consumer")]
+    text = "#!/bin/bash\n" + "".join(side.format(port, f'"kv_role": "kv_{role}"') for port, role in sides)
+    envelope = plan(text, Question.of("input=3000,output=200,rate=4/s", cluster="gpu=h100,nodes=1"))
+    assert [(role["function"], role["replicas"]) for role in envelope.decision["roles"]] == [
+        ("prefill", 2),
+        ("decode", 1),
+    ]
+    assert all(finding.ok for finding in check_plan(envelope, _decision(envelope)))
+
+
 def test_weights_that_the_engine_makes_while_loading_are_priced_and_launched_again() -> None:
     envelope = plan(SERVE.format(flags=f"{LIMITS} --quantization fp8"))
     assert envelope.inputs["models"]["model"]["weights"] == "fp8"
@@ -126,6 +152,7 @@ def test_weights_made_by_a_method_that_is_not_priced_are_refused() -> None:
         ("--cpu-offload-gb 10", "--cpu-offload-gb 10"),
         ("--kv-cache-dtype int8", "a KV cache in int8"),
         ("""--speculative-config '{"method": "ngram", "num_speculative_tokens": 4}'""", "drafts (ngram, 4 tokens"),
+        ("--enable-prefix-caching", "prefix caching (the workload states no `prefix_hits`)"),
         ("--cpu-offload-gb 0 --decode-context-parallel-size 1", None),
     ],
 )

@@ -15,7 +15,7 @@ from planner.errors import PlannerError
 from planner.importing.plans.question import Question
 from planner.importing.plans.shapes import EngineRole, usable_share, with_batch
 from planner.importing.plans.tiers import cache_of, tier_notes
-from planner.importing.plans.unpriced import KV_FORMATS, loaded_weights, unpriced_notes
+from planner.importing.plans.unpriced import KV_FORMATS, loaded_weights, require_prefixes_kept, unpriced_notes
 from planner.importing.records import Reading
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ def serving_problem(reading: Reading, question: Question) -> dict[str, Any]:
     fields = reading.fields
     roles = fields["roles"]
     require_said(reading, question)
+    require_prefixes_kept(reading, question.workload)
     model = {"name": question.model or fields["model"]}
     if question.model is not None and Path(question.model).exists():
         model = {"config": question.model}
@@ -147,7 +148,7 @@ def resolved_problem(document: Mapping[str, Any]) -> "Resolved":
 def serving_case(reading: Reading, question: Question) -> ServingCase:
     """The deployment on its machines under its load. Raises PlannerError for fields that are open and names unknown."""
     document = serving_problem(reading, question)
-    case = _case(reading, document)
+    case = _case(reading, question, document)
     engine = case.resolved.problem.engine
     overheads = load_calibration(case.resolved.problem.costs.calibration).engine(engine.name, engine.version)
     shares = [
@@ -157,10 +158,10 @@ def serving_case(reading: Reading, question: Question) -> ServingCase:
     stated = [share for share in shares if share is not None]
     if not stated:
         return case
-    return _case(reading, {**document, "engine": {**document["engine"], "memory_utilisation": min(stated)}})
+    return _case(reading, question, {**document, "engine": {**document["engine"], "memory_utilisation": min(stated)}})
 
 
-def _case(reading: Reading, document: Mapping[str, Any]) -> ServingCase:
+def _case(reading: Reading, question: Question, document: Mapping[str, Any]) -> ServingCase:
     resolved = resolved_problem(document)
     (arch,), pool = resolved.models.values(), resolved.pools[0]
     gpu = pool.node.accelerator
@@ -171,7 +172,8 @@ def _case(reading: Reading, document: Mapping[str, Any]) -> ServingCase:
         raise PlannerError(
             f"the roles need {used} GPUs, the cluster has {pool.num_gpus}", where="--cluster", hint="give more nodes"
         )
-    notes = tuple(dict.fromkeys([*unpriced_notes(reading), *(text for _, texts in pairs for text in texts)]))
+    told = unpriced_notes(reading, question, pool.node.num_gpus)
+    notes = tuple(dict.fromkeys([*told, *(text for _, texts in pairs for text in texts)]))
     return ServingCase(reading, document, resolved, roles, tuple(part for part, _ in pairs), notes)
 
 

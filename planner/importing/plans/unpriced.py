@@ -6,6 +6,7 @@ from typing import Any
 from planner.engines.formats import stored_formats
 from planner.engines.serving.registry import SERVING_ENGINES
 from planner.errors import PlannerError
+from planner.importing.plans.question import Question
 from planner.importing.records import QUANTIZATION, UNPRICED, Reading
 
 KV_FORMATS = {"fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "bfloat16": "bf16", "bf16": "bf16", "fp16": "fp16",
@@ -56,12 +57,29 @@ def _stored(model: Mapping[str, str]) -> frozenset[str] | None:
         return None
 
 
-def unpriced_notes(reading: Reading) -> Iterator[str]:
+def require_prefixes_kept(reading: Reading, workload: Mapping[str, Any]) -> None:
+    """Raises PlannerError for stated hits in caches that the roles which prefill have switched off."""
+    off = [role["role"] for role in reading.fields["roles"] if role["prefix_caching"] is False]
+    if workload.get("prefix_hits") and {"prefill", "colocated"} & set(off):
+        raise PlannerError(
+            f"the artifact switches prefix caching off ({', '.join(off)}), and the workload states hits",
+            where="--workload",
+            hint="leave `prefix_hits` out, or switch prefix caching on in the artifact",
+        )
+
+
+def unpriced_notes(reading: Reading, question: Question, gpus_per_node: int) -> Iterator[str]:
     """What roles set that neither their times nor their plan know, so that it is lost where the plan is launched."""
+    hits = bool(question.workload.get("prefix_hits") or question.cache)
     for role in reading.fields["roles"]:
         parts = list(_unpriced(role))
+        if role["prefix_caching"] and role["role"] != "decode" and not hits:
+            parts.append("prefix caching (the workload states no `prefix_hits`)")
         if parts:
             yield f"{role['role']}: not priced, and not in the plan: {', '.join(parts)}"
+        nodes, gpus = role["nodes_per_replica"], role["gpus_per_replica"]
+        if nodes and gpus and nodes > -(-gpus // gpus_per_node):
+            yield f"{role['role']}: an instance is on {nodes} nodes in the artifact, and priced on as few as it fits"
 
 
 def _unpriced(role: Mapping[str, Any]) -> Iterator[str]:

@@ -73,10 +73,13 @@ def outcome_of(setting: ServeSetting, instances: Sequence[Instances], rate_per_s
 
 
 def type_of(setting: ServeSetting, known: Sequence[Candidate], part: Instances) -> Candidate:
-    """The type of these instances, at the largest batch up to theirs that fits in memory."""
-    alike = [
-        each for each in known if (each.function, each.shape) == (part.function, part.shape) and each.together == 1
-    ]
+    """The type of these instances, at the largest batch up to theirs that fits in memory.
+
+    Of types by how many stand together, the one of most: equal instances wait behind one router.
+    """
+    own = part.function, part.shape
+    alike = [each for each in known if (each.function, each.shape) == own and each.together <= max(part.replicas, 1)]
+    alike.sort(key=lambda each: -each.together)
     if not alike:
         raise PlannerError(why_not(setting, part), where=part.function, hint="see `planner audit` without a workload")
     axes, first = Axes(setting), alike[0]
