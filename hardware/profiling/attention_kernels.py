@@ -5,13 +5,13 @@ import warnings
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, cast
 
-from planner.hardware.profiling.kernel import PreparedKernel, Run, UnsupportedShapeError, device_event, random_values
-from planner.hardware.profiling.shapes import (
+from planner.hardware.profiling.attention_shapes import (
     DecodeAttentionShape,
     LatentDecodeShape,
     LatentPrefillShape,
     PrefillAttentionShape,
 )
+from planner.hardware.profiling.kernel import PreparedKernel, Run, UnsupportedShapeError, device_event, random_values
 
 if TYPE_CHECKING:
     import torch

@@ -7,21 +7,23 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from planner.hardware.profiling import attention_kernels as attention
+from planner.hardware.profiling.attention_shapes import (
+    DecodeAttentionShape,
+    LatentDecodeShape,
+    LatentPrefillShape,
+    PrefillAttentionShape,
+)
 from planner.hardware.profiling.expert_kernels import experts
 from planner.hardware.profiling.kernel import PreparedKernel, UnsupportedShapeError, random_values
+from planner.hardware.profiling.kernel_shape import KernelShape
 from planner.hardware.profiling.pass_kernels import memory_pass
 from planner.hardware.profiling.shapes import (
     BatchedGemmShape,
     CopyShape,
-    DecodeAttentionShape,
     ExpertsShape,
     GemmShape,
-    KernelShape,
-    LatentDecodeShape,
-    LatentPrefillShape,
     LaunchShape,
     MemoryPassShape,
-    PrefillAttentionShape,
 )
 
 if TYPE_CHECKING:

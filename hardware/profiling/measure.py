@@ -14,7 +14,8 @@ from planner.hardware.profiling.collectives import measure_collectives
 from planner.hardware.profiling.device import DeviceFacts, Gauge, describe, open_device, supports_fp8
 from planner.hardware.profiling.journal import DeviceRates, ProfileJournal
 from planner.hardware.profiling.kernel import UnsupportedShapeError
-from planner.hardware.profiling.shapes import CopyShape, Family, GemmShape, KernelShape, LaunchShape
+from planner.hardware.profiling.kernel_shape import KernelShape
+from planner.hardware.profiling.shapes import CopyShape, Family, GemmShape, LaunchShape
 from planner.hardware.profiling.timing import KernelTiming, one_thread, time_shape
 from planner.hardware.profiling.writer import write_profile
 

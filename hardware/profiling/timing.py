@@ -15,8 +15,9 @@ import numpy as np
 
 from planner.hardware.profiling.device import DeviceFacts, supports_fp8
 from planner.hardware.profiling.kernel import PreparedKernel, device_event
+from planner.hardware.profiling.kernel_shape import KernelShape
 from planner.hardware.profiling.kernels import prepare
-from planner.hardware.profiling.shapes import KernelShape, MemoryPassShape
+from planner.hardware.profiling.shapes import MemoryPassShape
 
 if TYPE_CHECKING:
     import torch

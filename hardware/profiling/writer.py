@@ -23,7 +23,7 @@ from planner.hardware.profiles.store import INDEX, read_index
 from planner.hardware.profiling.adaptive import Point, Refinement
 from planner.hardware.profiling.device import DeviceFacts
 from planner.hardware.profiling.journal import ProfileJournal
-from planner.hardware.profiling.shapes import Row
+from planner.hardware.profiling.kernel_shape import Row
 
 ENGINE = "planner"
 CARD, CARD_SCHEMA = "card.json", "planner.profile_card/1"

@@ -10,8 +10,9 @@ from planner.hardware.profiling import device, measure, timing
 from planner.hardware.profiling.device import Gauge, Reading
 from planner.hardware.profiling.journal import ProfileJournal
 from planner.hardware.profiling.kernel import PreparedKernel
+from planner.hardware.profiling.kernel_shape import KernelShape
 from planner.hardware.profiling.measure import measure as measure_families
-from planner.hardware.profiling.shapes import Family, GemmShape, KernelShape
+from planner.hardware.profiling.shapes import Family, GemmShape
 from planner.hardware.profiling.timing import KernelTiming
 
 torch = pytest.importorskip("torch", reason="profiling needs PyTorch")

@@ -17,10 +17,17 @@ from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node
 from planner.hardware.profiles.store import ProfileStore
+from planner.hardware.profiling.attention_shapes import (
+    DecodeAttentionShape,
+    LatentDecodeShape,
+    LatentPrefillShape,
+    PrefillAttentionShape,
+)
 from planner.hardware.profiling.device import describe
 from planner.hardware.profiling.expert_kernels import experts
 from planner.hardware.profiling.journal import ProfileJournal
 from planner.hardware.profiling.kernel import UnsupportedShapeError
+from planner.hardware.profiling.kernel_shape import KernelShape
 from planner.hardware.profiling.kernels import prepare
 from planner.hardware.profiling.loads import expert_loads
 from planner.hardware.profiling.measure import measure
@@ -29,16 +36,11 @@ from planner.hardware.profiling.shapes import (
     PASS_KINDS,
     BatchedGemmShape,
     CopyShape,
-    DecodeAttentionShape,
     ExpertsShape,
     Family,
     GemmShape,
-    KernelShape,
-    LatentDecodeShape,
-    LatentPrefillShape,
     LaunchShape,
     MemoryPassShape,
-    PrefillAttentionShape,
 )
 from planner.hardware.profiling.timing import one_thread, time_shape
 from planner.models.library import find_model
