@@ -25,7 +25,7 @@ from planner.kinds.serve.options import ServeOptions
 from planner.plan.records import Count
 from planner.plan.schema import Parallelism
 from planner.problem.resolve import Resolved, resolve
-from planner.problem.schema import EngineSpec, Problem
+from planner.problem.schema import EngineSpec, LoadSpec, Problem
 from planner.problem.speculation import MOST_DRAFTS, SpeculationSpec
 from planner.schema.base import Spec, Where, refuse
 
@@ -137,32 +137,41 @@ def _resolved(text: str) -> Resolved:
     return resolve(problem, Where({}, "request"), base=Path())
 
 
-def _build(name: str, text: str, given: GivenDecision) -> Case:
-    resolved = _resolved(text)
+def _load_of(resolved: Resolved) -> LoadSpec:
+    """The load of the one workload of a request, whose problem an estimate can take; raises PlannerError."""
     if len(resolved.workloads) != 1 or len(resolved.pools) != 1:
         raise PlannerError("an estimate takes one workload and one pool", hint="split the request")
-    workload, problem = resolved.workloads[0], resolved.problem
-    load = workload.spec.load
-    if workload.media is not None:
+    if resolved.workloads[0].media is not None:
         raise PlannerError(
             "estimates are of text alone, and the workload brings images or sounds",
             where="workloads.0",
             hint="leave them out, or solve the problem with `planner solve`",
         )
+    load = resolved.workloads[0].spec.load
     if load is None:
         raise PlannerError("the workload has no load", where="workloads.0", hint="add `load: {concurrency: 16}`")
-    apart = given.prefill is not None and given.decode is not None
-    engine, gpu = problem.engine, resolved.pools[0].node.accelerator
+    return load
+
+
+def _parts(resolved: Resolved, given: GivenDecision) -> tuple[Part | None, Part, int]:
+    """What prefills where that is apart, what decodes, and the GPUs of both, which the pool must have."""
+    engine, pool = resolved.problem.engine, resolved.pools[0]
     defaults = {
-        name: int(engine_setting(engine.name, name, engine.version, gpu)) for name in ("max_batch", "chunk_tokens")
+        name: int(engine_setting(engine.name, name, engine.version, pool.node.accelerator))
+        for name in ("max_batch", "chunk_tokens")
     }
     decode = _part(given.decode if given.decode is not None else given, engine, **defaults)
     prefill = _part(given.prefill, engine, **defaults) if given.prefill is not None else None
-    used = decode.replicas * decode.devices + (prefill.replicas * prefill.devices if prefill is not None else 0)
-    if used > resolved.pools[0].num_gpus:
-        raise PlannerError(
-            f"the decision uses {used} GPUs, the pool has {resolved.pools[0].num_gpus}", where="decision"
-        )
+    used = sum(part.replicas * part.devices for part in (prefill, decode) if part is not None)
+    if used > pool.num_gpus:
+        raise PlannerError(f"the decision uses {used} GPUs, the pool has {pool.num_gpus}", where="decision")
+    return prefill, decode, used
+
+
+def _build(name: str, text: str, given: GivenDecision) -> Case:
+    resolved = _resolved(text)
+    load, workload, problem = _load_of(resolved), resolved.workloads[0], resolved.problem
+    prefill, decode, used = _parts(resolved, given)
     drafter = _drafter(text) if given.draft_tokens else None
     if given.draft_tokens and drafter is None:
         raise PlannerError(
@@ -170,12 +179,13 @@ def _build(name: str, text: str, given: GivenDecision) -> Case:
             where="decision.draft_tokens",
             hint="add `options.speculation`",
         )
+    engine, settings = problem.engine, given.settings
     return Case(
         id=name,
         arch=resolved.models[workload.model],
         pool=resolved.pools[0],
         engine=engine.name,
-        version=priced_version(engine.name, engine.version, given.settings.async_scheduling),
+        version=priced_version(engine.name, engine.version, settings.async_scheduling),
         memory_utilisation=engine.memory_utilisation,
         isl=workload.input.mean_tokens,
         osl=workload.output.mean_tokens,
@@ -183,21 +193,21 @@ def _build(name: str, text: str, given: GivenDecision) -> Case:
         osl_cv=workload.output.cv,
         clients=load.concurrency or 0,
         rate_per_s=load.rate_per_s or 0.0,
-        prefill=prefill if apart else None,
+        prefill=prefill,
         decode=decode,
         gpus=used,
         calibration=problem.costs.calibration,
-        staggered=given.settings.staggered,
-        hold_steps=given.settings.hold_steps,
-        poll_steps=given.settings.poll_steps,
-        captured_tokens=given.settings.captured_tokens,
-        in_process=given.settings.in_process,
-        mixed_steps=given.settings.mixed_steps,
-        jitter=given.settings.jitter,
-        graph_batch=given.settings.graph_batch or math.inf,
-        preempts=given.settings.preempts,
-        whole_tiles=tiles_at(engine.name, engine.version, given.settings.whole_tiles),
-        triton_experts=triton_at(engine.name, engine.version, given.settings.triton_experts),
+        staggered=settings.staggered,
+        hold_steps=settings.hold_steps,
+        poll_steps=settings.poll_steps,
+        captured_tokens=settings.captured_tokens,
+        in_process=settings.in_process,
+        mixed_steps=settings.mixed_steps,
+        jitter=settings.jitter,
+        graph_batch=settings.graph_batch or math.inf,
+        preempts=settings.preempts,
+        whole_tiles=tiles_at(engine.name, engine.version, settings.whole_tiles),
+        triton_experts=triton_at(engine.name, engine.version, settings.triton_experts),
         prefix_hits=workload.spec.prefix_hits or 0.0,
         draft_tokens=given.draft_tokens,
         drafter=drafter,
