@@ -17,9 +17,9 @@ from inputs import first_path
 from recipe_columns import filled
 
 from planner.arrays import Bools, Floats
+from planner.estimate.batches import batch_of, groups_of
 from planner.estimate.case import Case
 from planner.estimate.closed_loop import ClosedLoops, MeanTimes, simulate_loops
-from planner.estimate.evaluate import batch_of, groups_of
 from planner.estimate.frame import Added, loop_of, pace_of, settled, taken
 from planner.estimate.measured import cases_of_rows, rows_of_table
 from planner.simulate.fleet.instances import Fleet, Instance

@@ -24,8 +24,9 @@ import numpy as np
 from closed_loops import simulated_run
 
 from planner.arrays import Floats
+from planner.estimate.batches import batch_of, sizes_of
 from planner.estimate.case import Case, Refused
-from planner.estimate.evaluate import Estimate, batch_of, evaluate, sizes_of
+from planner.estimate.evaluate import Estimate, evaluate
 from planner.estimate.frame import Added, loop_of, pace_of, taken
 from planner.estimate.requests import cases_of_lines
 from planner.simulate.run.result import SimulationResult

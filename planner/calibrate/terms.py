@@ -1,6 +1,6 @@
 """Operators of the priced steps of many deployments as flat arrays, so that a fit prices them all at once.
 
-Suffixes: T term (an operator of one step of one deployment), D deployment, S step (see `planner.estimate.evaluate`).
+Suffixes: T term (an operator of one step of one deployment), D deployment, S step (see `planner.estimate.batches`).
 """
 
 from collections.abc import Sequence
@@ -22,8 +22,8 @@ from planner.costs.rates.pricer import Pricer
 from planner.costs.rates.profiled import Profiled
 from planner.costs.rates.roofline import Roofline, dequantised_steps, efficiency_names, slowdown
 from planner.costs.rates.step import fullest_stage
+from planner.estimate.batches import Batch, batch_of, groups_of
 from planner.estimate.case import Case
-from planner.estimate.evaluate import Batch, batch_of, groups_of
 from planner.estimate.frame import Added, Frame
 from planner.hardware.accelerator import Accelerator
 from planner.hardware.profiles.store import ProfileStore

@@ -128,7 +128,7 @@ def half_of(batch: Floats) -> Floats:
 
 
 def pace_of(frame: Frame, seconds: Sequence[Floats], added: Added) -> Pace:
-    """Step times from those of the four priced steps (`planner.estimate.evaluate`), host time included.
+    """Step times from those of the four priced steps (`planner.estimate.batches`), host time included.
 
     A colocated prompt takes what it adds to the step of a full batch. Where prefill runs apart, prompts share the
     reading of weights: what a step full of them takes beyond one goes to each, the rest to the step.

@@ -14,7 +14,7 @@ from planner.costs.rates.calibration import Efficiencies, EngineOverheads
 from planner.costs.rates.roofline import Roofline
 from planner.costs.rates.step import step_time
 from planner.engines.settings import triton_experts
-from planner.estimate.evaluate import batch_of
+from planner.estimate.batches import batch_of
 from planner.estimate.measured import case_of_row
 from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node

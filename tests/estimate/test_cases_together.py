@@ -5,8 +5,9 @@ import math
 import pytest
 
 from planner.costs.rates.calibration import load_calibration
+from planner.estimate.batches import groups_of
 from planner.estimate.case import Case, Refused
-from planner.estimate.evaluate import Estimate, evaluate, groups_of
+from planner.estimate.evaluate import Estimate, evaluate
 from planner.estimate.measured import case_of_row
 
 ROW = {

@@ -8,8 +8,9 @@ from recipe_columns import filled, load_alone
 
 from planner.engines.settings import setting_rows
 from planner.errors import PlannerError
+from planner.estimate.batches import batch_of
 from planner.estimate.case import Case, Refused
-from planner.estimate.evaluate import Estimate, batch_of, evaluate
+from planner.estimate.evaluate import Estimate, evaluate
 from planner.estimate.measured import case_of_row, rows_of_table
 from planner.estimate.settings import OLDEST, priced_version
 

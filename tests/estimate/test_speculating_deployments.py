@@ -12,7 +12,7 @@ from planner.costs.operators.work import Work
 from planner.costs.rates.step import step_time
 from planner.costs.serving.speculation import drafting_step, tokens_per_step
 from planner.estimate import estimate_jsonl, estimate_measured
-from planner.estimate.evaluate import batch_of
+from planner.estimate.batches import batch_of
 from planner.estimate.measured import case_of_row
 
 ROW = {
