@@ -8,10 +8,10 @@ from pathlib import PurePosixPath
 
 from planner.engines.serving.registry import SERVING_ENGINES
 from planner.errors import PlannerError
-from planner.importing.shell import SHELLS, Command
-from planner.importing.syntax import broken_lines, parse_shell
+from planner.importing.shell.follow import SHELLS, Command
+from planner.importing.shell.syntax import broken_lines, parse_shell
+from planner.importing.shell.worlds import World, worlds
 from planner.importing.values import mark
-from planner.importing.worlds import World, worlds
 
 MAX_NESTING = 4
 _MODULES = {module: engine.name for engine in SERVING_ENGINES.values() for module in engine.modules}

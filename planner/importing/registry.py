@@ -18,8 +18,8 @@ from planner.importing.formats.slurm import allocation_of
 from planner.importing.launches import Launch, Started, launches_of_script
 from planner.importing.records import Reading
 from planner.importing.serving import SERVING, agreed
+from planner.importing.shell.worlds import worlds
 from planner.importing.values import mark
-from planner.importing.worlds import worlds
 
 Document = Mapping[str, Any]
 

@@ -10,9 +10,9 @@ from planner.importing.flags import flag_findings, setting_findings
 from planner.importing.launches import Launch, Started
 from planner.importing.options import Options
 from planner.importing.records import PREFIX_TIERS, ROLE_ORDER, Reading
+from planner.importing.shell.worlds import World
 from planner.importing.tiers import prefix_tiers_of
 from planner.importing.values import Values
-from planner.importing.worlds import World
 
 SERVING = tuple(SERVING_ENGINES)
 

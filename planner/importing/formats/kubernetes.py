@@ -30,8 +30,8 @@ from planner.importing.serving import (
     reading_of_roles,
     role_of_launch,
 )  # fmt: skip
+from planner.importing.shell.worlds import World
 from planner.importing.values import Values, below, list_of, mapping_of
-from planner.importing.worlds import World
 
 _SELECTORS = (
     "nvidia.com/gpu.product",

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 
-from planner.importing.arithmetic import arithmetic
+from planner.importing.shell.arithmetic import arithmetic
 
 MOST_NUMBERS = 1000
 

@@ -2,7 +2,7 @@
 
 The tree is tree-sitter's. Variables, arrays, defaults, arithmetic, heredocs and conditions are followed; nothing of the
 script is executed, no file is opened, and what only a run would tell (`$(...)`, unset variables) is marked. A condition
-that cannot be decided is left to `planner.importing.worlds`, which follows both answers.
+that cannot be decided is left to `planner.importing.shell.worlds`, which follows both answers.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from planner.importing.arithmetic import arithmetic
-from planner.importing.syntax import node_text, parse_shell
+from planner.importing.shell.arithmetic import arithmetic
+from planner.importing.shell.conditions import Conditions, UndecidedError
+from planner.importing.shell.syntax import node_text, parse_shell
+from planner.importing.shell.words import OPAQUE, appended, numbered, unwrapped
 from planner.importing.values import is_unknown, mark, renamed, unknown_names
-from planner.importing.words import OPAQUE, Words, appended, numbered, unwrapped
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -35,14 +36,6 @@ _COUNTED = re.compile(
     r"(?:\(\(|let)\s*[\"']?\s*(?:(\w+)\s*(\+\+|--)|(\+\+|--)\s*(\w+)|(\w+)\s*([-+]?)=\s*([^;]*?))\s*[\"']?\s*(?:\)\))?\Z"
 )
 _IGNORED = frozenset({"echo", "printf", "set", "cd", "mkdir", "trap", "wait", "sleep", "kill", "true", "false", ":"})
-
-
-class UndecidedError(Exception):
-    """A condition that rests on what nobody knows yet: its text, and the variables that it waits for."""
-
-    def __init__(self, condition: str) -> None:
-        super().__init__(condition)
-        self.condition = condition
 
 
 class StoppedError(Exception):
@@ -77,19 +70,12 @@ class Command:
 
 
 @dataclass(kw_only=True)
-class Shell(Words):
-    """One way through a script: `decided` answers conditions by their text.
+class Shell(Conditions):
+    """One way through a script; `files` are texts by path that it can read, those that it writes among them."""
 
-    `files` are texts by path that the script can read, those that it writes among them. With `asks_unset`, a test of a
-    variable that nothing sets is left undecided; else the variable is empty, as it would be.
-    """
-
-    decided: Mapping[str, bool]
-    asks_unset: bool = False
     written: dict[str, str] = field(default_factory=dict)
     commands: list[Command] = field(default_factory=list)
     functions: dict[str, Node] = field(default_factory=dict)
-    used: list[str] = field(default_factory=list)
     depth: int = 0
 
     def run(self, root: Node) -> None:
@@ -98,8 +84,6 @@ class Shell(Words):
             self._body(root)
         except (StoppedError, ReturnedError, TurnEndedError):
             return
-
-    # statements
 
     def _body(self, node: Node) -> None:
         for child in node.named_children:
@@ -179,7 +163,7 @@ class Shell(Words):
         if pattern == "*":
             return True
         if is_unknown(subject) or is_unknown(pattern):
-            return self._ask(f"{subject} = {pattern}")
+            return self.ask(f"{subject} = {pattern}")
         return fnmatchcase(subject, pattern)
 
     def _for(self, node: Node) -> None:
@@ -398,84 +382,7 @@ class Shell(Words):
     def _let(self, words: list[str]) -> None:
         self._counts(" ".join(words))
 
-    # conditions
 
-    def holds(self, node: Node) -> bool:
-        """Whether a condition holds; raises UndecidedError where nobody knows and `decided` says nothing."""
-        if node.type == "compound_statement" and node_text(node).startswith("(("):
-            value = arithmetic(node_text(node)[2:-2], self.look, required=self.required)
-            return value != 0 if isinstance(value, int) else self._ask(mark(value or [OPAQUE]) + node_text(node))
-        if node.type in ("test_command", "parenthesized_expression") and node.named_children:
-            return self.holds(node.named_children[0])
-        if node.type == "negated_command" or (node.type == "unary_expression" and node.children[0].type == "!"):
-            return not self.holds(node.named_children[-1])
-        if node.type in ("binary_expression", "list"):
-            return self._binary(node)
-        if node.type == "unary_expression":
-            return self._unary(node)
-        if node.type == "command" and node_text(node).strip() in ("true", ":", "false"):
-            return node_text(node).strip() != "false"
-        if node.type in ("command", "redirected_statement", "pipeline"):
-            return self._ask(f"{mark([OPAQUE])}{node_text(node)}")
-        return self.string(node) != ""
-
-    def _binary(self, node: Node) -> bool:
-        operator = next((c for c in node.children if c.type in _OPERATORS or c.type == "test_operator"), None)
-        left, right = node.named_children[0], node.named_children[-1]
-        sign = "" if operator is None else node_text(operator)
-        if sign in ("&&", "-a"):
-            return self.holds(left) and self.holds(right)
-        if sign in ("||", "-o"):
-            return self.holds(left) or self.holds(right)
-        if sign in _NUMERIC:
-            one_text, other_text = self.string(left), self.string(right)
-            values = arithmetic(one_text, self.look), arithmetic(other_text, self.look)
-            if isinstance(values[0], int) and isinstance(values[1], int):
-                return _NUMERIC[sign](values[0], values[1])
-            return self._ask(f"{one_text} {sign} {other_text}")
-        texts = self._tested(left), self._tested(right)
-        if is_unknown("".join(texts)):
-            return self._ask(f"{texts[0]} = {texts[1]}") != (sign == "!=")
-        same = _matches_regular(*texts) if sign == "=~" else fnmatchcase(texts[0], texts[1])
-        return same != (sign == "!=")
-
-    def _unary(self, node: Node) -> bool:
-        sign, text = node_text(node.children[0]), self._tested(node.named_children[-1])
-        if sign in ("-n", "-z"):
-            if is_unknown(text):
-                return sign == "-n"
-            return (text != "") == (sign == "-n")
-        return self._ask(f"{mark([OPAQUE])}{sign} {text}")
-
-    def _tested(self, node: Node) -> str:
-        """A word of a test, where a variable that nobody requires and nobody sets is empty."""
-        text = self.string(node)
-        for name in () if self.asks_unset else unknown_names(text):
-            known = name in self.required or name in self.variables or name.isdigit()
-            if not known and name != OPAQUE:
-                text = text.replace(mark([name]), "")
-        return text
-
-    def _ask(self, condition: str) -> bool:
-        if condition not in self.decided:
-            raise UndecidedError(condition)
-        self.used.append(condition)
-        return self.decided[condition]
-
-
-def _matches_regular(text: str, pattern: str) -> bool:
-    try:
-        return re.search(pattern, text) is not None
-    except re.error:
-        return False
-
-
-_OPERATORS = frozenset({"=", "==", "!=", "=~", "&&", "||", "<", ">", "<=", ">=", "-a", "-o"})
-_NUMERIC: dict[str, Callable[[int, int], bool]] = {
-    "-eq": lambda a, b: a == b, "-ne": lambda a, b: a != b, "-gt": lambda a, b: a > b, "-ge": lambda a, b: a >= b,
-    "-lt": lambda a, b: a < b, "-le": lambda a, b: a <= b, "<": lambda a, b: a < b, ">": lambda a, b: a > b,
-    "<=": lambda a, b: a <= b, ">=": lambda a, b: a >= b,
-}  # fmt: skip
 _STATEMENTS: dict[str, Callable[[Shell, Node], None]] = {
     "command": Shell._command, "variable_assignment": Shell._assign, "variable_assignments": Shell._declare,
     "declaration_command": Shell._declare, "if_statement": Shell._if, "case_statement": Shell._case,

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from planner.importing.arithmetic import arithmetic
-from planner.importing.filters import output_of
-from planner.importing.syntax import decoded, node_text
+from planner.importing.shell.arithmetic import arithmetic
+from planner.importing.shell.filters import output_of
+from planner.importing.shell.syntax import decoded, node_text
 from planner.importing.values import is_unknown, mark
 
 if TYPE_CHECKING:

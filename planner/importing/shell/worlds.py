@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from planner.errors import PlannerError
-from planner.importing.shell import Command, Shell, UndecidedError
-from planner.importing.syntax import parse_shell
+from planner.importing.shell.conditions import UndecidedError
+from planner.importing.shell.follow import Command, Shell
+from planner.importing.shell.syntax import parse_shell
+from planner.importing.shell.words import OPAQUE
 from planner.importing.values import unknown_names
-from planner.importing.words import OPAQUE
 
 MAX_WORLDS = 64
 

@@ -1,0 +1,1 @@
+"""Shell scripts followed without running them: words, conditions, statements, and the ways through a script."""
