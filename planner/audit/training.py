@@ -11,7 +11,7 @@ from typing import Any
 
 from planner.audit.records import Answer, Setting
 from planner.errors import Infeasible, PlannerError
-from planner.importing.plans.post_training import rl_problem
+from planner.importing.plans.post_training import rl_notes, rl_problem
 from planner.importing.plans.question import Question
 from planner.importing.plans.serving import resolved_problem
 from planner.importing.plans.training import training_notes, training_problem
@@ -74,7 +74,7 @@ def audit_training(reading: Reading, question: Question, limits: Limits) -> Trai
     document = training_problem(reading, question) if kind == "train" else rl_problem(reading, question)
     run = _Run(kind, document, limits)
     limits.tell("pricing what runs")
-    findings, notes = list[str](), training_notes(reading, question) if kind == "train" else []
+    findings, notes = list[str](), training_notes(reading, question) if kind == "train" else rl_notes(reading)
     now: Envelope | None = None
     try:
         now = _stated(run)

@@ -11,6 +11,7 @@ from planner.cli.main import main
 from planner.emit.registry import emit
 from planner.errors import PlannerError
 from planner.importing.plans.any_kind import plan_of_reading
+from planner.importing.plans.post_training import rl_notes, rl_problem
 from planner.importing.plans.question import Question
 from planner.importing.plans.training import training_problem
 from planner.importing.records import Reading
@@ -303,12 +304,52 @@ def test_sizes_of_no_model_are_refused_with_what_to_give() -> None:
         plan(MEGATRON.replace("layers 32", "layers 33"), Question.of(cluster="gpu=h100"))
 
 
-def test_rl_overrides_are_a_plan_of_their_degrees() -> None:
-    script = """#!/bin/bash
+VERL = """#!/bin/bash
 python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo data.train_batch_size=64 data.max_response_length=1024 \\
   actor_rollout_ref.model.path=Qwen/Qwen2.5-7B actor_rollout_ref.actor.ppo_mini_batch_size=32 \\
-  actor_rollout_ref.rollout.tensor_model_parallel_size=4 actor_rollout_ref.rollout.n=4 trainer.n_gpus_per_node=8
+  actor_rollout_ref.rollout.tensor_model_parallel_size=4 actor_rollout_ref.rollout.n=4 trainer.n_gpus_per_node=8 {more}
 """
-    envelope = plan(script, Question.of("input=500,output={mean: 600, cv: 0.6}", cluster="gpu=h100"))
+ANSWERS = Question.of("input=500,output={mean: 600, cv: 0.6}", cluster="gpu=h100")
+
+
+def test_rl_overrides_are_a_plan_of_their_degrees() -> None:
+    envelope = plan(VERL.format(more=""), ANSWERS)
     rollout = next(role for role in envelope.decision["roles"] if role["function"] == "rollout")
     assert rollout["parallelism"]["tp"] == 4
+
+
+ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+SLIME = "python3 train.py --actor-num-gpus-per-node 8 --hf-checkpoint Qwen/Qwen2.5-7B --rollout-batch-size 64 --global-batch-size 64 --colocate "
+
+
+@pytest.mark.parametrize(
+    ("text", "reference", "running", "share"),
+    [
+        (VERL.format(more=""), None, 1024, 0.5),
+        (VERL.format(more=f"{ACTOR}.use_kl_loss=True {ROLLOUT}.max_num_seqs=128"), "policy", 128, 0.5),
+        (
+            VERL.format(more=f"algorithm.use_kl_in_reward=True {ROLLOUT}.gpu_memory_utilization=0.7"),
+            "policy",
+            1024,
+            0.7,
+        ),
+        (f"{SLIME} --sglang-mem-fraction-static 0.7", None, None, 0.7),
+        (f"{SLIME} --use-kl-loss --sglang-max-running-requests 64", "policy", 64, None),
+    ],
+)
+def test_what_an_rl_run_loads_and_holds_is_priced(
+    text: str, reference: str | None, running: int | None, share: float | None
+) -> None:
+    problem = rl_problem(read(text), ANSWERS)
+    options = problem["options"]
+    assert (options.get("reference"), options.get("max_running")) == (reference, running)
+    assert problem.get("engine", {}).get("memory_utilisation") == share
+
+
+def test_context_and_expert_parallelism_of_an_rl_run_are_fixed_and_its_epochs_told() -> None:
+    megatron = f"{ACTOR}.megatron"
+    more = f"{megatron}.context_parallel_size=2 {megatron}.expert_model_parallel_size=1 {ACTOR}.ppo_epochs=2"
+    reading = read(VERL.format(more=more))
+    options = rl_problem(reading, ANSWERS)["options"]
+    assert (options["training_cp"], options["training_ep"]) == ([2], [1])
+    assert any("2 epochs" in note for note in rl_notes(reading))

@@ -15,12 +15,14 @@ _ALGORITHMS = {"gae": "ppo"}
 _ACTOR, _ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 
 
-def rl_reading(fields: Mapping[str, Any], values: Values, findings: Sequence[str]) -> Reading:
+def rl_reading(
+    fields: Mapping[str, Any], values: Values, findings: Sequence[str], beside: Mapping[str, Any] | None = None
+) -> Reading:
     """An RL run in the order of summaries."""
     order = ("engine", "algorithm", "model", "gpus", "colocated", "train", "rollout", "prompts", "minibatch",
              "max_prompt", "max_response")  # fmt: skip
     ordered = {"kind": "rl"} | {key: fields.get(key) for key in order}
-    return Reading(ordered, tuple(dict.fromkeys(values.unresolved)), tuple(findings))
+    return Reading(ordered, tuple(dict.fromkeys(values.unresolved)), tuple(findings), beside=dict(beside or {}))
 
 
 def rl_findings(gpus: int | None, a_node: int | None, rollout_tp: int | None, ranks: int | None) -> list[str]:
@@ -85,7 +87,18 @@ def read_verl(launch: Launch) -> Reading:
     samples, sharded = rollout["samples"], train["engine"] != "megatron" and not separate
     if sharded and gpus and isinstance(prompts, int) and isinstance(samples, int) and prompts * samples % gpus:
         findings.append(f"{prompts * samples} samples of {prompts} prompts do not divide over {gpus} GPUs")
-    return rl_reading(fields, values, findings)
+    return rl_reading(fields, values, findings, _verl_beside(settings, values))
+
+
+def _verl_beside(settings: Mapping[str, Any], values: Values) -> dict[str, Any]:
+    """What summaries have no field for, with the defaults of `docs/examples/config.rst`; none of a KL: no reference."""
+    divergences = (f"{_ACTOR}.use_kl_loss", "algorithm.use_kl_in_reward")
+    return {
+        "reference": any(values.switch(settings.get(name)) for name in divergences),
+        "max_running": values.integer(settings.get(f"{_ROLLOUT}.max_num_seqs"), 1024),
+        "memory_utilisation": values.number(settings.get(f"{_ROLLOUT}.gpu_memory_utilization", 0.5)),
+        "epochs": values.integer(settings.get(f"{_ACTOR}.ppo_epochs"), 1),
+    }
 
 
 def _streamed_prompts(settings: Mapping[str, Any], values: Values) -> int | None:
@@ -160,7 +173,16 @@ def read_slime(launch: Launch) -> Reading:
     findings = rl_findings(gpus if colocated else rollout_gpus, a_node, tp, None) + rl_findings(
         actors, a_node, None, ranks
     )
-    return rl_reading(fields, values, findings)
+    return rl_reading(fields, values, findings, _slime_beside(options, values))
+
+
+def _slime_beside(options: Options, values: Values) -> dict[str, Any]:
+    """What summaries have no field for; without a KL loss or penalty slime loads no reference."""
+    return {
+        "reference": options.get("use_kl_loss") is True or bool(values.number(options.get("kl_coef"))),
+        "max_running": values.integer(options.get("sglang_max_running_requests")),
+        "memory_utilisation": values.number(options.get("sglang_mem_fraction_static")),
+    }
 
 
 def _slime_batch(options: Options, values: Values) -> int | None:

@@ -14,7 +14,7 @@ def plan_of_reading(reading: Reading, question: Question) -> "tuple[Envelope, tu
 
     Raises PlannerError for what is open, Infeasible for what does not fit.
     """
-    from planner.importing.plans.post_training import plan_of_rl
+    from planner.importing.plans.post_training import plan_of_rl, rl_notes
     from planner.importing.plans.serving import plan_of_serving
     from planner.importing.plans.training import plan_of_training, training_notes
 
@@ -22,7 +22,7 @@ def plan_of_reading(reading: Reading, question: Question) -> "tuple[Envelope, tu
         return plan_of_serving(reading, question)
     if reading.fields["kind"] == "train":
         return plan_of_training(reading, question), tuple(training_notes(reading, question))
-    return plan_of_rl(reading, question), ()
+    return plan_of_rl(reading, question), tuple(rl_notes(reading))
 
 
 def problem_of_reading(reading: Reading, question: Question) -> dict[str, Any]:

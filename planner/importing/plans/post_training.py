@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from planner.engines.serving.registry import SERVING_ENGINES
 from planner.errors import PlannerError
 from planner.importing.plans.models import model_entry
 from planner.importing.plans.question import Question
@@ -34,8 +35,11 @@ def rl_problem(reading: Reading, question: Question, *, fixed: bool = True) -> d
         "algorithm": stated if stated in ALGORITHMS else "grpo",
         "prompts": fields["prompts"],
         "samples_per_prompt": samples,
-        "reference": "policy",
     }
+    if reading.beside.get("reference", True):
+        options["reference"] = "policy"
+    if reading.beside.get("max_running"):
+        options["max_running"] = reading.beside["max_running"]
     steps = _steps(fields, samples)
     options |= {"minibatches": steps} if steps else {}
     if isinstance(fields["max_response"], int):
@@ -52,6 +56,7 @@ def rl_problem(reading: Reading, question: Question, *, fixed: bool = True) -> d
         "cluster": {"pools": [cluster_of(reading, question)]},
         "workloads": [dict(question.workload)],
         "objective": {"minimize": "iteration_time"},
+        **_engine(reading),
         **question.costs,
         "options": options,
     }
@@ -71,8 +76,27 @@ def _fixed(fields: Any) -> dict[str, Any]:  # noqa: ANN401 - plain data
     known: dict[str, Any] = {"arrangements": ["colocated" if fields["colocated"] else "disaggregated"]}
     known |= {"generation_tp": [rollout["tp"]]} if isinstance(rollout.get("tp"), int) else {}
     known |= {"training_tp": [train["tp"]]} if isinstance(train.get("tp"), int) else {}
-    known |= {"training_pp": [train["pp"]]} if isinstance(train.get("pp"), int) else {}
+    for name in ("pp", "cp", "ep"):
+        known |= {f"training_{name}": [train[name]]} if isinstance(train.get(name), int) else {}
     return known
+
+
+def _engine(reading: Reading) -> dict[str, Any]:
+    """The engine of rollouts and its share of a device, where they are stated."""
+    name, share = reading.fields["rollout"].get("engine"), reading.beside.get("memory_utilisation")
+    stated = ({"name": name} if name in SERVING_ENGINES else {}) | (
+        {} if share is None else {"memory_utilisation": share}
+    )
+    return {"engine": stated} if stated else {}
+
+
+def rl_notes(reading: Reading) -> list[str]:
+    """What the plan of a run takes for what the artifact has."""
+    notes = [] if "reference" in reading.beside else ["a reference model is taken for granted"]
+    epochs = reading.beside.get("epochs", 1)
+    if epochs is not None and epochs > 1:
+        notes.append(f"not priced, and not in the plan: {epochs} epochs over the samples of an iteration")
+    return notes
 
 
 def plan_of_rl(reading: Reading, question: Question) -> "Envelope":
