@@ -241,6 +241,8 @@ def test_every_size_that_a_script_states_tells_its_model() -> None:
         ("--fp8-format e4m3 --fp8-recipe blockwise", "precision", "fp8_block"),
         ("--optimizer muon", "optimizer", "muon"),
         ("--num-experts 8 --moe-token-dispatcher-type alltoall", "dispatcher", "alltoall"),
+        ("--num-experts 8", "dispatcher", "alltoall"),
+        ("--num-experts 8 --moe-token-dispatcher-type flex", "dispatcher", "deepep"),
     ],
 )
 def test_flags_of_megatron_that_change_a_step_are_priced(flags: str, name: str, value: object) -> None:
@@ -319,7 +321,8 @@ def test_rl_overrides_are_a_plan_of_their_degrees() -> None:
 
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
-SLIME = "python3 train.py --actor-num-gpus-per-node 8 --hf-checkpoint Qwen/Qwen2.5-7B --rollout-batch-size 64 --global-batch-size 64 --colocate "
+SLIME = """python3 train.py --actor-num-gpus-per-node 8 --colocate --hf-checkpoint Qwen/Qwen2.5-7B \\
+  --rollout-batch-size 64 --global-batch-size 64 """
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from planner.documents.read import parse_document
+from planner.importing.formats.megatron import UNEVEN, megatron_decisions, precision_of
 from planner.importing.launches import Launch
 from planner.importing.options import Options, read_options
 from planner.importing.records import Reading
@@ -59,71 +60,11 @@ def read_megatron(launch: Launch, given: tuple[int | None, int | None] = (None, 
         "micro_batch": values.integer(options.get("micro_batch_size")),
         "global_batch": values.integer(options.get("global_batch_size")),
         "sequence": values.integer(options.get("seq_length")),
-        "precision": _precision(options),
+        "precision": precision_of(options),
     }
     return training_reading(
-        fields, values, training_findings(fields, nodes, a_node, options), _megatron_decisions(options, degrees)
+        fields, values, training_findings(fields, nodes, a_node, options), megatron_decisions(options, degrees)
     )
-
-
-def _megatron_decisions(options: Options, degrees: Mapping[str, int | None]) -> dict[str, Any]:
-    """What decides memory and time beside degrees, by the names of options, and `sizes` that tell models apart."""
-    granularity = options.get("recompute_granularity")
-    recompute = "selective" if options.get("recompute_activations") else None
-    recompute = granularity if granularity in ("full", "selective") else recompute or "none"
-    return {
-        "recompute": recompute,
-        "zero_stage": 1 if options.get("use_distributed_optimizer") is True else 0,
-        "sequence_parallel": options.get("sequence_parallel") is True if (degrees["tp"] or 0) > 1 else None,
-        "offload_optimizer": options.get("optimizer_cpu_offload") is True,
-        "reduce_gradients": "bf16" if options.get("grad_reduce_in_bf16") is True else "fp32",
-        "overlap": _overlap(options),
-        "layers": None if any(name in options for name in _UNEVEN) else "even",
-        "dispatcher": _dispatcher(options),
-        "optimizer": {"sgd": "sgd", "muon": "muon"}.get(str(options.get("optimizer"))),
-        "format": _format(options),
-        "sizes": _sizes(options),
-    }
-
-
-def _overlap(options: Options) -> list[str]:
-    """Communication behind computing, by the names of `options.overlap`; pipelines have it unless switched off."""
-    flags = {
-        "grad_reduce": "overlap_grad_reduce",
-        "param_gather": "overlap_param_gather",
-        "tp_comm": "tp_comm_overlap",
-        "ep_comm": "overlap_moe_expert_parallel_comm",
-    }
-    asked = [name for name, flag in flags.items() if options.get(flag) is True]
-    return asked if options.get("no_overlap_p2p_communication") is True else [*asked, "p2p"]
-
-
-def _dispatcher(options: Options) -> str | None:
-    """What sends tokens to experts; None where there are none, or it is one that is not priced."""
-    if options.get("num_experts") is None:
-        return None
-    kind = options.get("moe_token_dispatcher_type", "allgather")  # `megatron/training/arguments.py`
-    if kind == "flex":
-        return str(options.get("moe_flex_dispatcher_backend", "deepep"))
-    return "alltoall" if kind == "alltoall" else None
-
-
-def _format(options: Options) -> str | None:
-    """The precision of a problem, which tells recipes of fp8 apart."""
-    kind = _precision(options)
-    if kind == "fp8":
-        return {"blockwise": "fp8_block", "mxfp8": "mxfp8"}.get(str(options.get("fp8_recipe")), "fp8")
-    return "nvfp4" if kind == "fp4" else kind
-
-
-def _sizes(options: Options) -> dict[str, int | None]:
-    """Sizes that a script states beside layers, width and heads."""
-    values = Values()
-    return {
-        "kv_heads": values.integer(options.get("num_query_groups")) if options.get("group_query_attention") else None,
-        "experts": values.integer(options.get("num_experts")),
-        "width": None if options.get("num_experts") else values.integer(options.get("ffn_hidden_size")),
-    }
 
 
 def read_model_args(document: Mapping[str, Any]) -> Reading:
@@ -164,14 +105,6 @@ def _virtual_stages(options: Options, pp: int | None, values: Values) -> int | N
     if chunks is None and a_stage and layers and pp:
         return layers // pp // a_stage
     return chunks
-
-
-def _precision(options: Options) -> str | None:
-    if options.get("fp8_format") or options.get("fp8"):
-        return "fp8"
-    if options.get("fp4_format"):
-        return "fp4"
-    return "bf16" if options.get("bf16") is True else "fp16" if options.get("fp16") is True else None
 
 
 def training_findings(
@@ -223,11 +156,6 @@ def _expert_findings(fields: Mapping[str, Any], options: Options) -> list[str]:
     return [f"{asked} does not divide {gpus} GPUs"] if gpus % ranks else []
 
 
-_UNEVEN = ("decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers", "pipeline_model_parallel_layout",
-           "num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage",
-           "account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split")  # fmt: skip
-
-
 def _division_findings(fields: Mapping[str, Any], options: Options) -> list[str]:
     """Experts over expert-parallel ranks, and layers over pipeline stages, where the flags state both."""
     findings = []
@@ -237,7 +165,7 @@ def _division_findings(fields: Mapping[str, Any], options: Options) -> list[str]
     model = fields.get("model")
     layers = model.get("layers") if isinstance(model, dict) else None
     stages = (pp or 1) * (fields.get("vpp") or 1)
-    if layers and stages > 1 and layers % stages and not any(name in options for name in _UNEVEN):
+    if layers and stages > 1 and layers % stages and not any(name in options for name in UNEVEN):
         findings.append(f"{layers} layers do not divide by {stages} pipeline stages")
     return findings
 

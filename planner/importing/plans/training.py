@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from planner.errors import PlannerError
+from planner.importing.formats.megatron import ALL_GATHER
 from planner.importing.plans.models import model_entry
 from planner.importing.plans.question import Question
 from planner.importing.plans.serving import cluster_of, resolved_problem
@@ -27,6 +28,8 @@ def training_problem(reading: Reading, question: Question) -> dict[str, Any]:
     if precision in PRECISIONS:
         options["precision"] = precision
     options |= {name: reading.beside[name] for name in OPTIONS if reading.beside.get(name) is not None}
+    if options.get("dispatcher") == ALL_GATHER:
+        options["dispatcher"] = "alltoall"
     if reading.beside.get("offload_optimizer"):
         options["search"]["offload"] = ["optimizer"]
     engine = {"engine": {"name": fields["engine"]}} if fields["engine"] in ENGINES else {}
@@ -57,6 +60,8 @@ def training_notes(reading: Reading, question: Question) -> list[str]:
         notes.append(f"{model_entry(stated, None)['name']} stands for the sizes that the artifact states")
     if precision == "fp16":
         notes.append("fp16 is priced as bf16")
+    if reading.beside.get("dispatcher") == ALL_GATHER:
+        notes.append("tokens that the artifact gathers for their experts are priced as sent all to all")
     if reading.beside.get("recompute") == "selective":
         notes.append("which modules are recomputed is chosen anew")
     return notes
