@@ -4,7 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from serve_problems import small
 
+from planner.kinds.serve.steady.evaluate import time_points
+from planner.kinds.serve.steady.points import Tally, make_points
+from planner.kinds.serve.steady.search import prepare
 from planner.kinds.serve.steady.steps.first_tokens import Engines, Variability, first_tokens
 from planner.simulate.fleet.instances import Fleet, Instance
 from planner.simulate.fleet.step_grid import StepGrid
@@ -93,3 +97,23 @@ def test_prompts_that_lengthen_no_step_wait_for_the_one_under_way() -> None:
     for stages in (1.0, 4.0):
         times = first_tokens(replace(free, stages=np.array([stages])), np.array([0.5]), POISSON)
         assert FIXED_S <= times.mean_s[0] < 3.0 * FIXED_S
+
+
+@pytest.mark.parametrize("beside", [[3], [1, 2, 12, 13, 24], [12]])
+def test_what_a_batch_takes_does_not_hang_on_the_batches_that_are_listed_beside_it(beside: list[int]) -> None:
+    alone, among = full_engines([24]), full_engines(sorted({24, *beside}))
+    rows = among.places == 24.0
+    assert alone.pace_slope_s == pytest.approx(among.pace_slope_s[rows], rel=1e-12)
+    assert (alone.pace_slope_s > 0.0).all()
+    assert (full_engines([1]).pace_slope_s == 0.0).all()
+
+
+def full_engines(batches: list[int]) -> Engines:
+    setting = prepare(small({"options": {"modes": ["colocated"], "max_batch": batches}}))
+    points = make_points(
+        "colocated", setting.costs_of_pool["llama", 0], setting.spaces["llama", 0].shapes, setting.options,
+        setting.targets, Tally(), copies=1, release=setting.release,
+    )  # fmt: skip
+    engines = time_points("colocated", setting.costs_of_pool["llama", 0], setting.targets[0], points).engines
+    assert engines is not None
+    return engines

@@ -48,14 +48,14 @@ def mixed_steps(
 ) -> MixedSteps:
     """Steps of ranks that decode `batch` sequences for `steps` each and prefill `isl` tokens for each of them.
 
-    `shape` numbers the shapes: points of equal number and drafts differ in batch and chunk alone.
+    `shape` numbers the shapes: points of equal number, batch and drafts differ in chunk alone.
     """
     decode, pace_s = paced_decode(costs, shards, batch, context, drafts)
     prefill = prefill_mixed(costs, shards, isl, steps, chunk, batch, context, decode.seconds, drafts, cached=cached)
     holds, ranks = held_by_prompts(prefill, shards, length_cv2), ranks_in_step(costs.arch, shards.dp)
     step_s = colocated_tpot_s(pace_s, prefill.stretch_s, prefill.steps, batch, steps, ranks)
     step_s = step_s + holds.held_s(batch, steps, ranks, shards.pp)
-    slope_s = _slopes(shape, batch, drafts, pace_s)
+    slope_s = _slopes(costs, shards, shape, batch, context, drafts, pace_s)
     together, prompt_tokens = costs.engine.tokenises_together > 0.0, isl + cached
     engines = Engines(
         stages=shards.pp,
@@ -84,17 +84,14 @@ def later_steps(engine: EngineOverheads, pp: Floats) -> Floats:
     return later
 
 
-def _slopes(shape: Indices, batch: Floats, drafts: Floats, pace_s: Floats) -> Floats:
-    """Seconds that a step takes longer for a sequence more [N], from a batch of the same shape half as large.
-
-    Graphs pad batches, so neighbours may take equally long. Where none is as small it is the smallest.
-    """
-    batches, number = batch.astype(np.int64), drafts.astype(np.int64)
-    base = (shape * (number.max(initial=0) + 1) + number) * (batches.max(initial=0) + 1)
-    key, first, place = np.unique(base + batches, return_index=True, return_inverse=True)
-    half = np.searchsorted(key, base[first] + batches[first] // 2, side="right") - 1
-    half = np.maximum(half, np.searchsorted(key, base[first]))
-    further = batch[first] - batch[first][half]
-    rise_s = pace_s[first] - pace_s[first][half]
-    slopes: Floats = np.maximum(rise_s / np.maximum(further, 1.0), 0.0)[place]
+def _slopes(
+    costs: Costs, shards: Shards, shape: Indices, batch: Floats, context: Floats, drafts: Floats, pace_s: Floats
+) -> Floats:
+    """Seconds that a step takes longer for a sequence more [N], from a batch of the same shape half as large."""
+    key = (shape * (drafts.max(initial=0.0) + 1.0) + drafts) * (batch.max(initial=0.0) + 1.0) + batch
+    _, rows, place = np.unique(key, return_index=True, return_inverse=True)
+    half = np.maximum(np.floor(batch[rows] / 2.0), 1.0)
+    _, half_s = paced_decode(costs, shards.take(rows), half, context[rows], drafts[rows])
+    rise_s = np.maximum(pace_s[rows] - half_s, 0.0)
+    slopes: Floats = (rise_s / np.maximum(batch[rows] - half, 1.0))[place]
     return slopes
