@@ -27,10 +27,10 @@ Tails, where they are asked for: quantiles of requests (those of later rounds st
 of gaps between tokens, each step counting one gap for every sequence that it decodes and a step of prompts alone
 lengthening the gap it falls into. What makes them long: the opening burst, lengths that differ, steps longer or shorter
 by independent factors of mean 1 (`jitter`), batches beyond the largest CUDA graph (`graph_batch`, `eager_s`), and a
-cache that runs full (`cache_tokens`): a prompt is admitted where it and the tokens that its step decodes fit; where the
-next tokens do not, the sequence that joined last gives its place up, waits in front of all others, and is prefilled
-again with what it had written, as in vLLM. Requests of an open load (`rate_per_s`) come at exponential gaps, and those
-of its middle count. Where prefill runs apart nothing is preempted.
+cache that runs full (`cache_tokens`, in blocks as the simulator's): a prompt is admitted where it and the tokens that
+its step decodes fit; where the next tokens do not, the sequence that joined last gives its place up, waits in front of
+all others, and is prefilled again with what it had written, as in vLLM. Requests of an open load (`rate_per_s`) come at
+exponential gaps, and those of its middle count. Where prefill runs apart nothing is preempted.
 """
 
 from dataclasses import dataclass, fields

@@ -5,10 +5,12 @@
 
 import numpy as np
 
+from planner.estimate.compiled.blocks import growth, in_blocks, steps_within, turn_of
 from planner.estimate.compiled.quantiles import count_gaps
 from planner.estimate.compiled.rank import RANK, Batch, drop_newest, forget, join, leave
 from planner.estimate.compiled.sending import answer, send_starting
 from planner.estimate.compiled.steps import luck, step_s
+from planner.simulate.fleet.instances import BLOCK_TOKENS
 from planner.solvers.compilation.parts import inlined_part, owning_part
 
 FULL = 0.9  # of a step's prompt tokens for which waiting prompts start
@@ -38,9 +40,10 @@ def _whole(requests, batch, request):
 
 
 @inlined_part
-def _fits(run, s, tokens):
+def _fits(run, s, batch, tokens):
     """Whether the cache has room for them, and for the tokens that their step decodes."""
-    return s.held + tokens + (0 if s.apart else s.decoding) <= run.cache_tokens
+    beside = 0 if s.apart else growth(batch.turns, s.decoding, s.steps, 1)
+    return s.held + in_blocks(tokens) + beside <= run.cache_tokens
 
 
 @inlined_part
@@ -54,7 +57,7 @@ def _joins(run, s, requests, batch):
         return True
     if s.current < 0:
         following = batch.again[s.preempted - 1] if s.preempted > 0 else s.head
-        s.blocked = not _fits(run, s, _whole(requests, batch, following))
+        s.blocked = not _fits(run, s, batch, _whole(requests, batch, following))
     joins = not s.blocked and (s.before > 0.0 or s.steps % s.poll == 0)
     if joins and s.hold > 0 and s.before == 0.0:
         s.since = s.steps if s.since < 0 else s.since
@@ -77,14 +80,14 @@ def _take(run, s, requests, batch):
                 break
             request = batch.again[s.preempted - 1] if s.preempted > 0 else s.head
             whole = _whole(requests, batch, request)
-            if not _fits(run, s, whole) and others + s.fresh > 0:
+            if not _fits(run, s, batch, whole) and others + s.fresh > 0:
                 break
             if s.preempted > 0:
                 s.preempted -= 1
             else:
                 s.head += 1
             s.current = request
-            s.held += whole
+            s.held += in_blocks(whole)
         rest = _whole(requests, batch, s.current) - s.before
         seconds += run.token_s * min(rest, room)
         if rest <= room:
@@ -114,6 +117,7 @@ def _first_token(run, s, requests, batch, gaps, request):
         requests.ttft[request] = s.now - requests.sent[request] + output_s
     elif s.watched:
         count_gaps(gaps, s.now - batch.last[request], 1.0)
+    batch.turns[turn_of(s.steps, _whole(requests, batch, request))] += 1
     batch.made[request] += 1.0
     batch.last[request] = s.now
     batch.joined[request] = s.joined
@@ -131,8 +135,8 @@ def _prefill(run, s, requests, batch, gaps, noise):
         s.behind += lasts
     else:
         lasts = max(step_s(run, s.decoding) + seconds, run.least_s)
+        s.held += growth(batch.turns, s.decoding, s.steps, 1)
         s.steps += 1
-        s.held += s.decoding
         if s.watched:
             count_gaps(gaps, lasts, s.decoding)
     _pass(run, s, noise, lasts, 1)
@@ -143,12 +147,19 @@ def _prefill(run, s, requests, batch, gaps, noise):
 
 
 @inlined_part
+def _give_up(s, batch, tokens):
+    """The cache of a sequence that holds so many tokens is free again."""
+    batch.turns[turn_of(s.steps, tokens)] -= 1
+    s.held -= in_blocks(tokens)
+
+
+@inlined_part
 def _preempt(s, requests, batch):
     """The sequence that joined last gives its place up, and waits in front of all others."""
     request, key = drop_newest(s, batch)
     batch.made[request] = requests.osl[request] - (key - s.steps)
     batch.last[request] = s.now
-    s.held -= _whole(requests, batch, request) - 1.0
+    _give_up(s, batch, _whole(requests, batch, request) - 1.0)
     batch.again[s.preempted] = request
     s.preempted += 1
     forget(s, batch, request)
@@ -160,7 +171,7 @@ def _equal_steps(run, s, requests, batch, step):
     """Steps of so many seconds that decode the same sequences, until one ends or something may come."""
     steps = max(int(np.ceil(batch.keys[s.oldest] - s.steps)), 1)
     if run.cache_tokens < np.inf:
-        steps = max(min(steps, int((run.cache_tokens - s.held) / s.decoding)), 1)
+        steps = steps_within(batch.turns, s.decoding, s.steps, run.cache_tokens - s.held, steps)
     if s.left > 0:
         steps = min(steps, s.left)
     if s.head < s.sent and s.decoding < s.most and not s.blocked:
@@ -175,7 +186,7 @@ def _equal_steps(run, s, requests, batch, step):
 @inlined_part
 def _decode(run, s, requests, batch, gaps, noise):
     """Steps that decode alone, as many as are equal."""
-    while s.held + s.decoding > run.cache_tokens and s.decoding > 1:
+    while s.held + growth(batch.turns, s.decoding, s.steps, 1) > run.cache_tokens and s.decoding > 1:
         _preempt(s, requests, batch)
     step = step_s(run, s.decoding)
     steps = _equal_steps(run, s, requests, batch, step)
@@ -186,8 +197,8 @@ def _decode(run, s, requests, batch, gaps, noise):
         count_gaps(gaps, step, s.decoding * (steps - 1.0))
     s.fresh, s.behind = 0, 0.0
     _pass(run, s, noise, steps * step, steps)
+    s.held += growth(batch.turns, s.decoding, s.steps, steps)
     s.steps += steps
-    s.held += steps * s.decoding
 
 
 @inlined_part
@@ -196,7 +207,7 @@ def _end(s, requests, batch):
     while s.decoding > 0 and batch.keys[s.oldest] <= s.steps:
         request = batch.values[s.oldest]
         leave(s, batch)
-        s.held -= requests.isl[request] + max(requests.osl[request], 1.0) - 1.0
+        _give_up(s, batch, requests.isl[request] + max(requests.osl[request], 1.0) - 1.0)
         forget(s, batch, request)
         answer(s, requests, request)
 
@@ -231,7 +242,7 @@ def colocated(run, requests, watch, gaps, noise):
     count, most = len(requests.isl), s.most + 1
     batch = Batch(
         np.empty(most), np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.int64), np.zeros(count),
-        np.zeros(count), np.zeros(count, np.int64),
+        np.zeros(count), np.zeros(count, np.int64), np.zeros(BLOCK_TOKENS, np.int64),
     )  # fmt: skip
     _run(run, s, requests, batch, watch, gaps, noise)
     return state[0].now  # read through the array, which must outlive `s`

@@ -18,7 +18,7 @@ RANK = np.dtype([
     ("in_turn", "b1"),  # whether sequences end in the order in which they joined
     ("watched", "b1"),  # whether gaps between tokens are counted now
     ("steps", "i8"),  # that decoded
-    ("held", "f8"),  # tokens in the cache
+    ("held", "f8"),  # tokens of the blocks in use in the cache
     ("head", "i8"),  # the next request that was not prefilled yet
     ("preempted", "i8"),  # sequences that wait to be prefilled again
     ("current", "i8"),  # the request whose prompt was cut, or -1
@@ -45,6 +45,7 @@ class Batch(NamedTuple):
     made: Floats  # tokens of the answer of each request [count]
     last: Floats  # when its last one came [count], where it was prefilled then or preempted
     joined: Ints  # how many sequences had joined before it [count]
+    turns: Ints  # sequences that take a block of the cache at which steps (`planner.estimate.compiled.blocks`)
 
 
 @inlined_part

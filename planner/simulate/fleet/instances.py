@@ -30,6 +30,7 @@ QUEUEINGS: Final = {
 EVICTIONS: Final = {"lru": fields.LEAST_RECENT, "pgdsf": fields.PGDSF, "farthest": fields.FARTHEST}
 PREEMPTIONS: Final = ("recompute", "swap")
 UNLIMITED: Final = 2**31  # tokens of prompt and answer together
+BLOCK_TOKENS: Final = 16  # of a block of the KV cache, where nobody says otherwise: a sequence takes whole ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +164,7 @@ class Fleet:
     routing: str = "least-loaded"
     decode_routing: str = "least-loaded"
     queueing: str = "fcfs"
-    block_tokens: int = 16
+    block_tokens: int = BLOCK_TOKENS
     prefix_caching: bool = False
     request_overhead_s: float = 0.0
     frontend_s: float = 0.0

@@ -25,14 +25,13 @@ from planner.rl.plan import GenerationGroup, RlPlan
 from planner.rl.problem import RlProblem
 from planner.rl.services import as_generated, scored_s
 from planner.rl.trajectories import Trajectories
-from planner.simulate.fleet.instances import Fleet, Instance
+from planner.simulate.fleet.instances import BLOCK_TOKENS, Fleet, Instance
 from planner.simulate.fleet.step_grid import StepGrid
 from planner.simulate.plans.engines import engines_of
 from planner.simulate.plans.setting import FleetSetting, Policies
 from planner.simulate.requests.stream import Requests
 from planner.simulate.run.engine import simulate
 
-BLOCK_TOKENS = 16
 MOST_BLOCKS = 400_000  # of all prompts of a batch together: larger blocks beyond
 MOST_RUNS, AGREED = 8, 0.005  # of samples that flow, and how near two runs are that agree
 
