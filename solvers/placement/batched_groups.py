@@ -17,11 +17,15 @@ orders steps without mixed chunks.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from planner.arrays import Floats, Ints
 from planner.solvers.placement.group_streams import Allowance, Group, Stream
+
+if TYPE_CHECKING:
+    from planner.solvers.compiled.batched_groups import Engines, Requests, Rules
 
 NEVER = np.iinfo(np.int64).max
 
@@ -57,16 +61,24 @@ def simulated(
 
     Late requests are taken off those of the allowance.
     """
-    from planner.solvers.compiled import batched_groups as compiled
+    from planner.solvers.compiled.batched_groups import lost
 
-    assert stream.prompt is not None
-    assert stream.answer is not None
-    count, models, number = len(stream), len(batches.most_M), max(len(groups), 1)
+    allowance = allowance or Allowance.free(len(batches.most_M))
+    requests = _requests(stream)
+    late = int(
+        lost(_rules(batches, groups, allowance), requests, _idle(batches, groups, allowance), stream.first, most)
+    )
+    return Outcomes(requests.first_s_J, requests.last_s_J, requests.group_J, late)
+
+
+def _rules(batches: Batches, groups: Sequence[Group], allowance: Allowance) -> "Rules":
+    """What does not change while requests come."""
+    from planner.solvers.compiled.batched_groups import Rules
+
+    models = len(batches.most_M)
     hosts = [[g for g, group in enumerate(groups) if m in group.models] for m in range(models)]
-    most_running = int(batches.most_M.max())
-    allowance = allowance or Allowance.free(models)
-    rules = compiled.Rules(
-        _padded(hosts, number),
+    return Rules(
+        _padded(hosts, max(len(groups), 1)),
         np.array([len(row) for row in hosts], dtype=np.int64),
         np.array([group.shape for group in groups], dtype=np.int64),
         _padded([group.models for group in groups], models),
@@ -80,7 +92,16 @@ def simulated(
         batches.limit_s_M3,
         allowance.weight_M,
     )
-    requests = compiled.Requests(
+
+
+def _requests(stream: Stream) -> "Requests":
+    """Requests of which none is served yet."""
+    from planner.solvers.compiled.batched_groups import Requests
+
+    assert stream.prompt is not None
+    assert stream.answer is not None
+    count = len(stream)
+    return Requests(
         stream.time_s,
         np.asarray(stream.model, dtype=np.int64),
         stream.prompt,
@@ -92,10 +113,17 @@ def simulated(
         np.zeros(count, dtype=np.int64),
         choices(count),
     )
-    engines = compiled.Engines(
+
+
+def _idle(batches: Batches, groups: Sequence[Group], allowance: Allowance) -> "Engines":
+    """Engines that have nothing to do."""
+    from planner.solvers.compiled.batched_groups import IDLE, Engines
+
+    number, models, most_running = max(len(groups), 1), len(batches.most_M), int(batches.most_M.max())
+    return Engines(
         np.zeros(number),
         np.full(number, -1, dtype=np.int64),
-        np.full(number, compiled.IDLE, dtype=np.int64),
+        np.full(number, IDLE, dtype=np.int64),
         np.full((number, models), -1, dtype=np.int64),
         np.full((number, models), -1, dtype=np.int64),
         np.zeros((number, models, most_running), dtype=np.int64),
@@ -110,8 +138,6 @@ def simulated(
         np.zeros((number, models), dtype=np.int64),
         allowance.late_M,
     )
-    late = int(compiled.lost(rules, requests, engines, stream.first, most))
-    return Outcomes(requests.first_s_J, requests.last_s_J, requests.group_J, late)
 
 
 @cache

@@ -35,18 +35,18 @@ def problem_of(seed: int) -> Regroup | None:
 def fewest_bytes(problem: Regroup) -> float | None:
     """Over all sets of copies that can be reached, every way of a model on every place of its sizes among them."""
     every = {
-        Copy(one.model, place, one.taken_bytes, one.brought_bytes)
-        for one in problem.now | problem.target
+        Copy(copy.model, place, copy.taken_bytes, copy.brought_bytes)
+        for copy in problem.now | problem.target
         for place in {each.devices for each in problem.now | problem.target}
-        if len(place) == len(one.devices)
+        if len(place) == len(copy.devices)
     }
-    now, then = (Counter(one.model for one in copies) for copies in (problem.now, problem.target))
+    now, then = (Counter(copy.model for copy in copies) for copies in (problem.now, problem.target))
     best = {problem.now: 0.0}
     queue = deque([problem.now])
     while queue:
         state = queue.popleft()
-        for one in every | state:
-            after = state ^ {one}
+        for copy in every | state:
+            after = state ^ {copy}
             counts = Counter(each.model for each in after)
             load = defaultdict[object, float](float)
             for each in after:
@@ -55,7 +55,7 @@ def fewest_bytes(problem: Regroup) -> float | None:
             kept = all(counts[model] >= min(now[model], then[model]) for model in "xyz")
             if not kept or any(taken > problem.memory_bytes + 1e-9 for taken in load.values()):
                 continue
-            cost = best[state] + (one.brought_bytes if one in after else 0.0)
+            cost = best[state] + (copy.brought_bytes if copy in after else 0.0)
             if cost < best.get(after, np.inf) - 1e-9:
                 best[after] = cost
                 queue.append(after)

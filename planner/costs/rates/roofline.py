@@ -115,8 +115,8 @@ def slowdown(op: Compute, known: Efficiencies, *, blackwell: bool) -> Floats | f
     longer = narrow * (1.0 + np.minimum(known.experts_rows / rows, 1.0))
     before_blackwell = _experts_flop(op, blackwell=blackwell) == "experts_flop_block"
     grouped = known.experts_flop_block / known.experts_flop_grouped if before_blackwell else 1.0
-    one = op.top_k >= op.num_experts  # for all tokens
-    fullest = 1.0 if one else fullest_rows(known.routing_concentration, op.num_experts, op.ep, op.redundant)
+    sparse = op.top_k < op.num_experts
+    fullest = 1.0 if not sparse else fullest_rows(known.routing_concentration, op.num_experts, op.ep, op.redundant)
     longer = longer * fullest
     if op.whole_tiles is not None:
         routed, experts = routed_rows(op.tokens, op.top_k, op.ep), op.slots / op.ep

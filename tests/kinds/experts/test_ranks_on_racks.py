@@ -34,8 +34,8 @@ def test_ranks_stand_where_least_leaves_the_busiest_rack(
     devices = devices_of(pool, 8 * nodes)
     stood = np.unique(devices // 8)
     assert not set(stood.tolist()) & set(out)
-    found = np.bincount(pool.rack_of_node[stood], minlength=len(racks)).tolist()
-    share = [n * (nodes - n) for n in found]
+    nodes_of_rack = np.bincount(pool.rack_of_node[stood], minlength=len(racks)).tolist()
+    share = [n * (nodes - n) for n in nodes_of_rack]
     assert max(share) == max(n * (nodes - n) for n in counts)
 
 
