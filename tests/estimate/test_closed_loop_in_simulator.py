@@ -1,8 +1,5 @@
 """Estimates replay benchmarks with a loop of their own; what both it and the simulator can run, they time alike."""
 
-from dataclasses import fields
-
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,25 +7,11 @@ from hypothesis import strategies as st
 pytest.importorskip("numba", reason="both loops are compiled by numba")
 
 from closed_loops import simulated
+from plain_loops import plain_loop
 
-from planner.estimate.closed_loop import ClosedLoops, simulate_loops
+from planner.estimate.closed_loop import simulate_loops
 
 STEPS_S = (0.0, 1e-4, 2e-3)
-PLAIN = {
-    "clients": 1.0, "requests_per_client": 10.0, "isl": 1000.0, "osl": 101.0, "spread": 0.0, "osl_spread": 0.0,
-    "disaggregated": 0.0,
-    "decode_instances": 1.0, "decode_ranks": 1.0, "prefill_ranks": 1.0, "most_decoding": 256.0, "base_s": 0.01,
-    "slope_s": 1e-4, "start_s": 2e-3, "token_s": 1e-5, "moved_s": 0.0, "step_tokens": 8192.0, "frontend_s": 0.0,
-    "arrival_s": 0.0, "poll_steps": 1.0, "output_steps": 0.0, "hold_steps": 0.0, "prefill_first": 0.0,
-    "staggered": 0.0, "least_s": 0.0, "rate_per_s": 0.0, "cache_tokens": np.inf, "graph_batch": np.inf, "eager_s": 0.0,
-    "jitter": 0.0, "frontend_token_s": 0.0, "tokenises_together": 0.0, "prefill_members": 1.0,
-}  # fmt: skip
-
-
-def one_loop(**changes: float) -> ClosedLoops:
-    """A loop whose engine adds nothing to its steps, with changes."""
-    assert set(changes) <= set(PLAIN) == {field.name for field in fields(ClosedLoops)}
-    return ClosedLoops(**{name: np.array([float(value)]) for name, value in {**PLAIN, **changes}.items()})
 
 
 @settings(max_examples=40, deadline=None)
@@ -48,7 +31,7 @@ def test_a_colocated_rank_has_the_same_times_in_both(
     clients: int, rounds: int, isl: int, osl: int, chunk: int, most: int, slope_s: float, start_s: float,
     least_s: float, first: float,
 ) -> None:  # fmt: skip
-    loop = one_loop(
+    loop = plain_loop(
         clients=clients, requests_per_client=rounds + 8, isl=isl, osl=osl, step_tokens=chunk, most_decoding=most,
         slope_s=slope_s, start_s=start_s, least_s=least_s, prefill_first=first,
     )  # fmt: skip
@@ -58,7 +41,7 @@ def test_a_colocated_rank_has_the_same_times_in_both(
 
 
 def test_a_lone_client_of_prefill_and_decode_apart_has_the_same_times_in_both() -> None:
-    loop = one_loop(requests_per_client=20, isl=1000, osl=200, step_tokens=1000, disaggregated=1.0, moved_s=0.02)
+    loop = plain_loop(requests_per_client=20, isl=1000, osl=200, step_tokens=1000, disaggregated=1.0, moved_s=0.02)
     replay, run = simulate_loops(loop), simulated(loop)
     assert replay.ttft_s[0] == pytest.approx(run.ttft_s[0], rel=1e-9)
     assert replay.tpot_s[0] == pytest.approx(run.tpot_s[0], rel=1e-9)
@@ -69,7 +52,7 @@ def test_apart_clients_decode_alike_in_both_and_stay_in_step_in_the_simulator_al
     """In the replay a sequence joins a step that has begun, so that equal clients spread; whole steps keep them
     together, and more of their prompts wait for each other.
     """
-    loop = one_loop(
+    loop = plain_loop(
         clients=clients, requests_per_client=20, isl=1000, osl=200, step_tokens=1000, disaggregated=1.0, moved_s=0.02
     )
     replay, run = simulate_loops(loop), simulated(loop)
@@ -80,7 +63,7 @@ def test_apart_clients_decode_alike_in_both_and_stay_in_step_in_the_simulator_al
 @pytest.mark.parametrize("members", [1, 2, 4])
 @pytest.mark.parametrize("clients", [6, 24, 64])
 def test_ranks_that_prefill_together_have_nearly_the_same_times_in_both(members: int, clients: int) -> None:
-    loop = one_loop(
+    loop = plain_loop(
         clients=clients, requests_per_client=10, isl=1000, osl=200, step_tokens=2000, disaggregated=1.0, moved_s=0.02,
         prefill_ranks=4, prefill_members=members, token_s=1e-4, start_s=5e-3, spread=0.2, osl_spread=0.2,
     )  # fmt: skip
@@ -91,7 +74,7 @@ def test_ranks_that_prefill_together_have_nearly_the_same_times_in_both(members:
 
 @pytest.mark.parametrize(("clients", "most"), [(3, 1), (8, 4), (40, 30)])
 def test_clients_are_handed_over_before_they_wait_for_a_place_in_both(clients: int, most: int) -> None:
-    loop = one_loop(
+    loop = plain_loop(
         clients=clients, requests_per_client=20, isl=1000, osl=200, step_tokens=1000, disaggregated=1.0, moved_s=0.3,
         most_decoding=most,
     )  # fmt: skip
@@ -101,7 +84,7 @@ def test_clients_are_handed_over_before_they_wait_for_a_place_in_both(clients: i
 
 
 def test_steps_of_the_simulator_are_those_of_the_loop() -> None:
-    loop = one_loop(clients=1, isl=500, osl=11, requests_per_client=8, slope_s=1e-3, start_s=0.05)
+    loop = plain_loop(clients=1, isl=500, osl=11, requests_per_client=8, slope_s=1e-3, start_s=0.05)
     run = simulated(loop)
     assert run.ttft_s[0] == pytest.approx(0.01 + 0.05 + 500 * 1e-5)
     assert run.tpot_s[0] == pytest.approx(0.01 + 1e-3)
