@@ -39,6 +39,8 @@ class ItemClass:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceProblem:
+    """Classes of items and the bytes that all of them have together."""
+
     groups: tuple[ItemClass, ...]
     capacity: float
 

@@ -58,6 +58,7 @@ def write_files(files: dict[str, str], output: str | None) -> None:
 
 
 def document_of(instance: ExpertsInstance, placement: ExpertsPlacement) -> dict[str, Any]:
+    """The layout of an instance as data: imbalance beside its bound, in the mean, at worst, and by layer."""
     gap = placement.imbalance / placement.bound - 1.0
     return {
         "schema": "planner.experts/1",
@@ -74,6 +75,7 @@ def document_of(instance: ExpertsInstance, placement: ExpertsPlacement) -> dict[
 
 
 def summary_of(instance: ExpertsInstance, placement: ExpertsPlacement) -> str:
+    """The same in lines."""
     gap = 100.0 * (placement.imbalance / placement.bound - 1.0)
     lines = [
         f"{instance.name}  {placement.status}",
@@ -111,6 +113,8 @@ def below_peak(instance: ExpertsInstance, placement: ExpertsPlacement, peak_toke
 
 
 def size_table(rows: list[Any], verdict: dict[str, Any] | None) -> str:
+    """Numbers of slots in a table, with the verdict on rebalancing below."""
+
     def cells(row: Any) -> list[str]:  # noqa: ANN401 - planner.experts.sizing.Size, imported late
         return [
             str(row.slots_per_rank),
@@ -136,6 +140,7 @@ def size_table(rows: list[Any], verdict: dict[str, Any] | None) -> str:
 
 
 def replayed(row: Replayed, costs: MoeCosts | None) -> dict[str, Any]:
+    """A replayed policy as data."""
     return {
         "policy": row.policy,
         "imbalance_mean": float(row.imbalance_WL.mean()),
@@ -156,6 +161,7 @@ def tokens_per_s(row: Replayed, costs: MoeCosts | None) -> float | None:
 
 
 def replay_table(replays: list[Replayed], expert_bytes: float, costs: MoeCosts | None) -> str:
+    """Replayed policies in a table; `expert_bytes` of one expert, 0 where nobody says it."""
     rows = [
         [
             row.policy,
@@ -258,6 +264,7 @@ def token_rows(layouts: list[TokenLayout]) -> list[dict[str, Any]]:
 
 
 def token_table(rows: list[dict[str, Any]]) -> str:
+    """Choices of tokens in a table."""
     cells = [
         [f"{row['nodes_per_token']:.3f}", f"{row['imbalance_mean']:.4f}", f"{row['fresh_imbalance_mean']:.4f}"]
         for row in rows

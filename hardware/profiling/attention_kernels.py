@@ -72,6 +72,7 @@ def _fastest(runs: dict[str, Run]) -> str:
 
 
 def prefill(shape: PrefillAttentionShape, device: "torch.device", variant: str) -> PreparedKernel:
+    """Causal attention by torch's fused kernels; windows by compiled ones on CUDA."""
     import torch
 
     if shape.uneven:
@@ -163,6 +164,7 @@ def decode(shape: DecodeAttentionShape, device: "torch.device", variant: str) ->
 
 
 def latent_prefill(shape: LatentPrefillShape, device: "torch.device", variant: str) -> PreparedKernel:
+    """Causal attention with values narrower than keys, by torch's fused kernels."""
     queries, keys = (random_values(device, shape.batch, shape.heads, shape.length, shape.head_dim) for _ in range(2))
     values = random_values(device, shape.batch, shape.heads, shape.length, shape.v_head_dim)
     run, chosen = _sdpa(device, variant, queries, keys, values, is_causal=True)

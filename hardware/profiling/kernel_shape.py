@@ -19,6 +19,7 @@ VALUE_BYTES = {"bf16": 2.0, "fp8": 1.0, "fp32": 4.0, "int4": 0.5}
 
 
 def check_precision(precision: str) -> None:
+    """Raises PlannerError for a precision that no table has."""
     if precision not in DTYPES:
         raise PlannerError(f"precision must be one of {', '.join(DTYPES)}, found `{precision}`")
 

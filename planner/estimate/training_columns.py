@@ -266,6 +266,7 @@ def zero_stage(row: Mapping[str, str]) -> int:
 
 
 def zero_ranks(row: Mapping[str, str]) -> int:
+    """Data-parallel ranks that shard weights together: as stated, those of a node for HSDP, 0 for all."""
     text = row.get("zero") or ""
     match = re.search(r"shard=(\d+)", text)
     if match:
@@ -274,6 +275,7 @@ def zero_ranks(row: Mapping[str, str]) -> int:
 
 
 def recompute_of(text: str, note: str, framework: Framework) -> RecomputeConfig:
+    """What the backward pass computes again, as the column says it and the framework means it."""
     if text.startswith("full"):
         return RecomputeConfig("full")
     if "recompute of RMSNorm and MLA up-proj" in note:
@@ -302,6 +304,7 @@ def precision_of(text: str) -> Precision:
 
 
 def task_of(row: Mapping[str, str]) -> Task:
+    """What is trained; `pretrain` where the row says nothing else."""
     text = row.get("task") or "pretrain"
     return "lora" if text == "lora" else "sft" if text == "sft" else "pretrain"
 

@@ -58,6 +58,7 @@ def files_of(form: str, rows: LaunchRows) -> dict[str, str]:
 
 
 def find_form(name: str) -> Form:
+    """A form of files by name; raises PlannerError for an unknown one."""
     if name not in FORMS:
         raise PlannerError(
             f"unknown form `{name}`",

@@ -65,16 +65,19 @@ def box(x: float, y: float, width: float, height: float, kind: str = "c0") -> st
 
 
 def dot(x: float, y: float, radius: float = 4.0, kind: str = "c0") -> str:
+    """A point of a curve."""
     return f'<circle class="{kind}" cx="{number(x)}" cy="{number(y)}" r="{number(radius)}"/>'
 
 
 def line(x1: float, y1: float, x2: float, y2: float, kind: str = "rule") -> str:
+    """A rule, or a piece of a curve."""
     ends = zip(("x1", "y1", "x2", "y2"), (x1, y1, x2, y2), strict=True)
     places = " ".join(f'{name}="{number(value)}"' for name, value in ends)
     return f'<line class="{kind}" {places}/>'
 
 
 def label(x: float, y: float, words: object, anchor: str = "start", kind: str = "") -> str:
+    """Words in a picture."""
     return f'<text class="{kind}" x="{number(x)}" y="{number(y)}" text-anchor="{anchor}">{text(words)}</text>'
 
 

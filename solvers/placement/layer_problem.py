@@ -84,6 +84,7 @@ class LayerPlan:
 
 
 def useful(node: Node) -> list[int]:
+    """Numbers of layers that a node can hold and serve."""
     return [k for k, rate in enumerate(node.tokens_per_s, start=1) if rate > 0.0]
 
 
@@ -97,10 +98,12 @@ def parts_of(problem: LayerProblem) -> Iterator[tuple[int, ...]]:
 
 
 def work_of(node: Node) -> float:
+    """The most layers times tokens a second that a node does."""
     return max(k * rate for k, rate in enumerate(node.tokens_per_s, start=1))
 
 
 def rate_of(node: Node, layers: int) -> float:
+    """Tokens a second of a node with so many layers; 0 where it cannot hold them."""
     return node.tokens_per_s[layers - 1] if layers <= len(node.tokens_per_s) else 0.0
 
 

@@ -90,6 +90,7 @@ def surroundings(
 
 
 def settings(pod: Pod, addresses: Mapping[Variable, str]) -> list[Json]:
+    """What the engine in a pod reads from its environment, addresses of other pods filled in."""
     return [{"name": name, "value": expanded(each, addresses)} for name, each in pod.settings]
 
 

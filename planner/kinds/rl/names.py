@@ -79,6 +79,7 @@ def choice_name(choice: TrainingChoice) -> str:
 
 
 def priority_of(policy: RolloutPolicy) -> Literal["fifo", "longest_first"]:
+    """The order in which engines take samples."""
     return "longest_first" if policy.longest_first else "fifo"
 
 

@@ -95,6 +95,7 @@ def insert(ranges_W2, count, first, last):
 
 @part
 def remove(ranges_W2, count, first):
+    """Takes a range out of the sorted ones."""
     at = 0
     while ranges_W2[at, 0] != first:
         at += 1

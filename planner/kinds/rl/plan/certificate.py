@@ -37,6 +37,7 @@ PRUNED = "a lower bound on their generation or training is no better than the be
 
 
 def certificate(solved: Solved, solution: RlSolution[Any], alternatives: list[JsonValue]) -> Certificate:
+    """What is proven of a solution, in the metric of the objective."""
     metric, value = objective(solved)
     maximising = metric == "tokens_per_usd"
 

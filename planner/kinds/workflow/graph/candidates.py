@@ -109,6 +109,7 @@ def candidates_of(setting: GraphSetting) -> list[list[Candidate]]:
 
 
 def served_candidates(plans: list[Served]) -> list[Candidate]:
+    """Serving plans as options of a stage."""
     return [Candidate(served.usd_per_hour, served=served) for served in plans]
 
 
