@@ -290,7 +290,7 @@ class _InlinedPartCompiler(_PartCompiler):
 
 
 def part_options(*, owning: bool = False, inlined: bool = False) -> dict[str, Any]:
-    """Options of the jit that make a function a part; `owning` is one that makes arrays."""
+    """Options of the jit that make a function a part: `owning` one that makes arrays, `inlined` one always inlined."""
     known = _Library is not object and all(hasattr(_Library, name) for name in _USED)
     if not known:
         return {}

@@ -5,7 +5,7 @@ import tomllib
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numba
 import numpy as np
@@ -55,6 +55,15 @@ def test_a_part_gets_no_machine_code_and_gives_what_the_function_gives() -> None
     (overload,) = collatz.overloads.values()  # type: ignore[attr-defined]  # numba's dispatcher
     assert isinstance(overload.library, parts._Part), ADVICE
     assert overload.library.get_pointer_to_function(overload.fndesc.llvm_func_name) == 0
+
+
+@pytest.mark.parametrize(("decorate", "always"), [(parts.part, False), (parts.inlined_part, True)])
+def test_an_inlined_part_is_inlined_whatever_its_length(decorate: Any, always: bool) -> None:  # noqa: ANN401 - numba's
+    njit, doubled = cast(Any, numba).njit, decorate(lambda number: 2 * number)
+    assert njit(lambda number: doubled(number) + 1)(4) == 9
+    (overload,) = doubled.overloads.values()
+    function = overload.library._get_module_for_linking().get_function(overload.fndesc.llvm_func_name)
+    assert any(b"alwaysinline" in attributes for attributes in function.attributes) is always, ADVICE
 
 
 @compiled
