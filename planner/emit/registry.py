@@ -9,9 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
+from pydantic import ValidationError
+
 from planner.emit.options import ClusterOptions, flag
 from planner.errors import PlannerError, did_you_mean
 from planner.plan.schema import Decision, Envelope
+from planner.schema.base import planner_error
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +68,25 @@ def emit(
         raise PlannerError(
             f"target `{target}` takes no expert layouts", where="--experts", hint=f"those that do are {', '.join(able)}"
         )
+    try:
+        return _emitted(chosen, envelope, decision, layouts, options)
+    except ValidationError as error:  # of plans and problems that a plan carries, which targets read as they need them
+        raise planner_error(error, lambda path: ".".join(("in a part of the plan", *map(str, path)))) from None
+
+
+def _emitted(
+    chosen: EmitTarget,
+    envelope: Envelope,
+    decision: Decision,
+    layouts: Sequence[LayoutPlan],
+    options: ClusterOptions | None,
+) -> dict[str, str]:
+    """The files of a target that takes these layouts."""
     if options is not None and options.given:
         if chosen.emit_on is None:
             able = [f"`{other.name}`" for other in targets().values() if other.emit_on is not None]
             hint = f"those that do are {', '.join(able)}"
-            raise PlannerError(f"target `{target}` starts no containers", where=flag(options.given[0]), hint=hint)
+            raise PlannerError(f"target `{chosen.name}` starts no containers", where=flag(options.given[0]), hint=hint)
         return chosen.emit_on(envelope, decision, layouts, options)
     if chosen.emit_with is not None and layouts:
         return chosen.emit_with(envelope, decision, layouts)

@@ -14,6 +14,7 @@ from planner.emit.options import ClusterOptions
 from planner.emit.registry import emit
 from planner.errors import PlannerError
 from planner.kinds.place.decision import PlaceDecision
+from planner.kinds.registry import find_kind
 from planner.load.problems import load_problem
 from planner.plan.schema import Envelope
 
@@ -196,3 +197,27 @@ def test_shares_of_every_form_are_written_and_what_no_engine_starts_is_refused(
         assert emit(envelope, decision, "kubernetes", (), CLAIMS)
         with pytest.raises(PlannerError, match="adapters of folders"):
             emit(envelope, decision, "ray-serve", (), ClusterOptions(image="e:1"))
+
+
+PLANS = Path(__file__).parent.parent / "plans"
+
+
+def test_routes_of_a_plan_by_hand_name_what_is_missing() -> None:
+    envelope = Envelope.model_validate_json((PLANS / "place.json").read_text())
+    decision = PlaceDecision.model_validate(envelope.decision)
+    assert set(json.loads(emit(envelope, decision, "routes")["routes.json"])["models"]) == {"llama", "large", "small"}
+    with pytest.raises(PlannerError, match="role `group-0` has no devices"):
+        emit(envelope, decision.model_copy(update={"placement": ()}), "routes")
+    with pytest.raises(PlannerError, match="role `group-0` does not say which layers it has"):
+        emit(envelope, decision.model_copy(update={"hosts": ()}), "routes")
+
+
+def test_a_plan_inside_a_plan_that_is_none_is_refused_with_its_place() -> None:
+    data = json.loads((PLANS / "workflow.json").read_text())
+    inner = next(stage["plan"] for stage in data["decision"]["stages"] if stage.get("plan"))
+    inner["decision"]["roles"][0]["replicas"] = -3
+    envelope = Envelope.model_validate(data)
+    decision = find_kind("workflow").decision.model_validate(envelope.decision)
+    with pytest.raises(PlannerError, match="must be at least 1, found -3") as raised:
+        emit(envelope, decision, "argo")
+    assert raised.value.where == "in a part of the plan.roles.0.replicas"

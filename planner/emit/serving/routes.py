@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from planner.emit.registry import EmitTarget
+from planner.errors import PlannerError
 from planner.kinds.place.decision import PlaceDecision
 from planner.plan.placement import devices
 from planner.plan.schema import Decision, Envelope, Role
@@ -50,10 +51,14 @@ def emit_routes(envelope: Envelope, decision: Decision) -> dict[str, str]:
     """`routes.json` alone, by roles of the plan and their devices, of placements of every form."""
     assert isinstance(decision, PlaceDecision)
     places = {block.role: {"pool": block.pool, "devices": list(devices(block))} for block in decision.placement}
+    for name in (role.name for role in decision.roles if role.name not in places):
+        raise PlannerError(
+            f"role `{name}` has no devices", where="decision.placement", hint="solve again, or state its devices"
+        )
     data: Json
     if decision.slices:
         data = {"buckets": _buckets(decision)}
-    elif decision.routing:
+    elif decision.routing and not (decision.hosts or decision.adapters):
         data = {"nodes": {role.name: _layers(role) | places[role.name] for role in decision.roles}}
         data["next"] = _weights(decision)
     else:
@@ -77,7 +82,15 @@ def _buckets(decision: PlaceDecision) -> Json:
 
 
 def _layers(role: Role) -> Json:
-    return {"first_layer": role.limits["first_layer"], "num_layers": role.limits["num_layers"]}
+    """The span of a node. Raises PlannerError for one that a plan by hand does not state."""
+    names = ("first_layer", "num_layers")
+    if not role.limits.keys() >= set(names):
+        raise PlannerError(
+            f"role `{role.name}` does not say which layers it has",
+            where=f"decision.roles.{role.name}.limits",
+            hint="state `first_layer` and `num_layers`",
+        )
+    return {name: role.limits[name] for name in names}
 
 
 def _weights(decision: PlaceDecision) -> Json:
