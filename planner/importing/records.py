@@ -16,7 +16,7 @@ class Reading:
 
     `unresolved` are names of variables (or of settings) that some field waits for; `findings` are contradictions that
     stand in the text itself; `guesses` rest on names and are no evidence; `beside` is what plans need and summaries
-    have no field for, such as the format of weights.
+    have no field for, such as what communication overlaps.
     """
 
     fields: Mapping[str, Any]

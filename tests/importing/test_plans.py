@@ -146,6 +146,12 @@ def test_weights_made_by_a_method_that_is_not_priced_are_refused() -> None:
         plan(SERVE.format(flags="--quantization bitsandbytes"))
 
 
+def test_roles_that_quantise_unlike_each_other_are_refused() -> None:
+    flags = ("--port 8000 --quantization fp8 &", "--port 8001")
+    with pytest.raises(PlannerError, match=r"unlike each other \(colocated fp8, colocated none\)"):
+        plan("#!/bin/bash\n" + "\n".join(f"vllm serve Qwen/Qwen3-8B {each}" for each in flags))
+
+
 @pytest.mark.parametrize(
     ("flags", "told"),
     [

@@ -20,12 +20,11 @@ def loaded_weights(reading: Reading, model: Mapping[str, str]) -> str | None:
     differ.
     """
     fields = reading.fields
-    names = {role["role"]: role.get(QUANTIZATION) for role in fields["roles"]}
-    stated = set(names.values())
+    stated = {role.get(QUANTIZATION) for role in fields["roles"]}
     if stated <= {None}:
         return None
     if len(stated) > 1:
-        told = ", ".join(f"{role} {name or 'none'}" for role, name in names.items())
+        told = ", ".join(f"{role['role']} {role.get(QUANTIZATION) or 'none'}" for role in fields["roles"])
         raise PlannerError(
             f"the roles quantise weights unlike each other ({told}), and a plan has one format a model",
             where=QUANTIZATION,
