@@ -40,9 +40,15 @@ def _whole(requests, batch, request):
 
 
 @inlined_part
+def _growth(run, s, batch, steps):
+    """Tokens of the blocks that so many steps take; 0 where the cache never runs full, of which nobody asks."""
+    return growth(batch.turns, s.decoding, s.steps, steps) if run.cache_tokens < np.inf else 0
+
+
+@inlined_part
 def _fits(run, s, batch, tokens):
     """Whether the cache has room for them, and for the tokens that their step decodes."""
-    beside = 0 if s.apart else growth(batch.turns, s.decoding, s.steps, 1)
+    beside = 0 if s.apart else _growth(run, s, batch, 1)
     return s.held + in_blocks(tokens) + beside <= run.cache_tokens
 
 
@@ -135,7 +141,7 @@ def _prefill(run, s, requests, batch, gaps, noise):
         s.behind += lasts
     else:
         lasts = max(step_s(run, s.decoding) + seconds, run.least_s)
-        s.held += growth(batch.turns, s.decoding, s.steps, 1)
+        s.held += _growth(run, s, batch, 1)
         s.steps += 1
         if s.watched:
             count_gaps(gaps, lasts, s.decoding)
@@ -186,7 +192,7 @@ def _equal_steps(run, s, requests, batch, step):
 @inlined_part
 def _decode(run, s, requests, batch, gaps, noise):
     """Steps that decode alone, as many as are equal."""
-    while s.held + growth(batch.turns, s.decoding, s.steps, 1) > run.cache_tokens and s.decoding > 1:
+    while s.held + _growth(run, s, batch, 1) > run.cache_tokens and s.decoding > 1:
         _preempt(s, requests, batch)
     step = step_s(run, s.decoding)
     steps = _equal_steps(run, s, requests, batch, step)
@@ -197,7 +203,7 @@ def _decode(run, s, requests, batch, gaps, noise):
         count_gaps(gaps, step, s.decoding * (steps - 1.0))
     s.fresh, s.behind = 0, 0.0
     _pass(run, s, noise, steps * step, steps)
-    s.held += growth(batch.turns, s.decoding, s.steps, steps)
+    s.held += _growth(run, s, batch, steps)
     s.steps += steps
 
 
