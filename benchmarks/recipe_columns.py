@@ -28,7 +28,9 @@ TensorRT-LLM on GB200 and GB300 places the experts of DeepSeek-R1 in nvfp4 by lo
 (`moe_config.load_balancer`; `eplb256` or `eplb288` in the names of its files): 256 for a decoding batch of 256 on 16
 ranks, 288 for 128 or more on 32. All others say `eplb0`, and so do runs of 2025 (runners/launch_gb200-nv.sh). Recipes
 for SGLang name `ep-num-redundant-experts: 32` and neither `enable-eplb` nor `init-expert-location`: copies of the first
-32 experts, whatever their loads.
+32 experts, whatever their loads. Its `chunked-prefill-size` for prefill (recipes/b200-*, gb200-*, gb300-*), of all
+attention ranks of an instance together, is 32,768 on B200; on GB200 and GB300 16,384 a rank of several, of one 8,192
+for prompts of 1,024 tokens, and for longer ones 131,072 where decoding is attention data parallel, else 24,576.
 SGLang 0.5.5 on GB200 has the placeholders `ep: 1` and `dp-attn: true` in place of its parallelism, where they "do
 nothing" (nvidia-master.yaml, December 2025): expert parallel over all ranks, as the comments beside them say; decoding
 on one node has the times of tensor parallelism. Kimi-K2.5 on GB200 with vLLM runs the recipes of
@@ -102,6 +104,8 @@ _SWEPT_BATCH = {  # decoding batch of TensorRT-LLM recipes that one limit serves
     ("gb300", 1024): 32,
     ("gb300", 8192): 4,
 }
+_BOARD_CHUNK, _RANK_CHUNK = 32_768, 16_384  # prompt tokens of a step of an instance on B200; of a rank of several
+_SHORT_CHUNK, _LONG_CHUNK, _WIDE_CHUNK = 8_192, 24_576, 131_072  # of an instance of one, by prompts and what decodes
 _SLOTS = {16: (256, 0), 32: (128, 32)}  # of decoding ranks: the batch from which experts are placed by load, and copies
 _LITERAL_CLIENTS, _MIDDLE_CLIENTS = 512, 16
 _AZURE = {"max_batch": "256", "chunk_tokens": "131072", "poll_steps": "10"}
@@ -307,7 +311,7 @@ def _vllm(row: Row, clients: int, ranks: float) -> Columns:
 def _sglang(row: Row, clients: int, ranks: float) -> Columns:
     poll = "30" if clients / max(ranks, 1) >= 16 else "10"
     if row["mode"] == "disagg":
-        return {"kv_cache": "fp8", "poll_steps": poll}
+        return {"kv_cache": "fp8", "poll_steps": poll, "chunk_tokens": str(_prefill_chunk(row))}
     if _family(row).startswith("GLM-5") and row.get("weights") == "nvfp4":
         limits = {"memory_utilisation": "0.8", "max_batch": str(clients)}
         return {"kv_cache": "fp8", **limits, "chunk_tokens": "131072", "poll_steps": "1"}
@@ -329,6 +333,19 @@ def _sglang(row: Row, clients: int, ranks: float) -> Columns:
         "chunk_tokens": "16384" if four_bit else "32768",
         "poll_steps": poll,
     }
+
+
+def _prefill_chunk(row: Row) -> int:
+    """Of an attention rank of SGLang's instances for prefill: `chunked-prefill-size` is of all of them together."""
+    row = {**row, **_parallelism(row)}
+    ranks = int(float(row["prefill_dp"] or 1))
+    if row["system"] in ("b200_sxm", "b300_sxm"):
+        return _BOARD_CHUNK // ranks
+    if ranks > 1:
+        return _RANK_CHUNK
+    if int(float(row["isl"])) <= 1024:
+        return _SHORT_CHUNK
+    return _WIDE_CHUNK if float(row["decode_dp"] or 1) > 1 else _LONG_CHUNK
 
 
 def _trtllm(row: Row, clients: int, ranks: float) -> Columns:

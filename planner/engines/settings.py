@@ -13,7 +13,7 @@ from planner.hardware.accelerator import Accelerator
 SCHEMA = "planner.engine_settings/1"
 NAMES = (
     *("memory_utilisation", "free_memory_share", "chunk_tokens", "max_batch", "async_scheduling", "reserved_output"),
-    *("whole_tiles", "triton_experts", "redundant_experts"),
+    *("whole_tiles", "triton_experts", "redundant_experts", "captured_tokens"),
 )
 _PLACE = "planner/engines/settings.yaml"
 
@@ -28,6 +28,8 @@ class SettingRow:
     first: tuple[int, ...] = ()
     memory_bytes: float = 0.0
     but: str = ""  # part of the names of GPUs that it is not for
+    model: str = ""  # part of the names of models that alone have it
+    shared: bool = False  # by the attention ranks of an instance together
 
     def covers(self, version: str | None, gpu: Accelerator | None) -> bool:
         """Whether a release has it on a GPU; the newest release where none is named."""
@@ -38,11 +40,16 @@ class SettingRow:
         return gpu.memory_bytes >= self.memory_bytes and not (self.but and self.but in gpu.name)
 
 
-def engine_setting(engine: str, name: str, version: str | None = None, gpu: Accelerator | None = None) -> float:
-    """What the engine sets unasked; raises PlannerError for an engine or a setting without defaults."""
+def engine_setting(
+    engine: str, name: str, version: str | None = None, gpu: Accelerator | None = None, ranks: int = 1
+) -> float:
+    """What the engine sets unasked for each of so many attention ranks that share experts.
+
+    Raises PlannerError for an engine or a setting without defaults.
+    """
     for row in setting_rows().get(engine, ()):
         if row.setting == name and row.covers(version, gpu):
-            return row.value
+            return max(row.value // ranks, 1.0) if row.shared else row.value
     raise PlannerError(f"no default of `{name}` is known of engine `{engine}`", hint="state it, or take another engine")
 
 
@@ -71,6 +78,12 @@ def triton_experts(engine: str, version: str | None = None) -> bool:
     return bool(_unasked(engine, "triton_experts", version))
 
 
+def captured_tokens(engine: str, model: str) -> float:
+    """Tokens of the largest step that CUDA graphs hold of a model that the engine knows by its name; 0 of others."""
+    rows = (row for row in setting_rows().get(engine, ()) if row.setting == "captured_tokens")
+    return next((row.value for row in rows if row.model in model.lower()), 0.0)
+
+
 def _unasked(engine: str, name: str, version: str | None) -> float:
     known = setting_rows().get(engine, ())
     return next((row.value for row in known if row.setting == name and row.covers(version, None)), 0.0)
@@ -94,4 +107,6 @@ def _row(data: dict[str, object]) -> SettingRow:
         first=numbers(str(data.get("from", ""))),
         memory_bytes=parse_quantity(str(data["memory_from"]), BYTES) if "memory_from" in data else 0.0,
         but=str(data.get("but", "")),
+        model=str(data.get("model", "")),
+        shared=bool(data.get("shared", False)),
     )

@@ -62,7 +62,10 @@ def batch_of(cases: list[Case], store: ProfileStore | None) -> "Batch":
         triton=first.triton_experts,
         alike=True,
     )
-    return Batch(cases, Costs(first.arch, pricer, calibration.engine(first.engine, first.version), first.drafter))
+    return Batch(
+        cases,
+        Costs(first.arch, pricer, calibration.engine(first.engine, first.version, first.arch.name), first.drafter),
+    )
 
 
 @dataclass(frozen=True, slots=True)

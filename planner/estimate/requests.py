@@ -21,7 +21,9 @@ from planner.engines.settings import engine_setting
 from planner.errors import PlannerError, in_one_line
 from planner.estimate.case import Case, Part, Refused
 from planner.estimate.settings import MOST_JITTER, MOST_REDUNDANT, placed_at, priced_version, tiles_at, triton_at
+from planner.hardware.accelerator import Accelerator
 from planner.kinds.serve.options import ServeOptions
+from planner.models.architecture import MoeFfn
 from planner.plan.records import Count
 from planner.plan.schema import Parallelism
 from planner.problem.resolve import Resolved, resolve
@@ -156,12 +158,10 @@ def _load_of(resolved: Resolved) -> LoadSpec:
 def _parts(resolved: Resolved, given: GivenDecision) -> tuple[Part | None, Part, int]:
     """What prefills where that is apart, what decodes, and the GPUs of both, which the pool must have."""
     engine, pool = resolved.problem.engine, resolved.pools[0]
-    defaults = {
-        name: int(engine_setting(engine.name, name, engine.version, pool.node.accelerator))
-        for name in ("max_batch", "chunk_tokens")
-    }
-    decode = _part(given.decode if given.decode is not None else given, engine, **defaults)
-    prefill = _part(given.prefill, engine, **defaults) if given.prefill is not None else None
+    gpu, layers = pool.node.accelerator, resolved.models[resolved.workloads[0].model].layers
+    experts = any(isinstance(layer.ffn, MoeFfn) for layer in layers)
+    decode = _part(given.decode if given.decode is not None else given, engine, gpu, experts)
+    prefill = _part(given.prefill, engine, gpu, experts) if given.prefill is not None else None
     used = sum(part.replicas * part.devices for part in (prefill, decode) if part is not None)
     if used > pool.num_gpus:
         raise PlannerError(f"the decision uses {used} GPUs, the pool has {pool.num_gpus}", where="decision")
@@ -222,8 +222,12 @@ def _drafter(text: str) -> Drafter | None:
     return drafter_of(SpeculationSpec.of(resolved.problem), arch, resolved.models, "options.speculation")
 
 
-def _part(spec: PartSpec, engine: EngineSpec, *, max_batch: int, chunk_tokens: int) -> Part:
-    shape = spec.parallelism
+def _part(spec: PartSpec, engine: EngineSpec, gpu: Accelerator, experts: bool) -> Part:
+    """With the engine's limits where it states none: of attention ranks that share experts, those of each."""
+    shape, ranks = spec.parallelism, spec.parallelism.dp if experts else 1
+    max_batch, chunk_tokens = (
+        int(engine_setting(engine.name, name, engine.version, gpu, ranks)) for name in ("max_batch", "chunk_tokens")
+    )
     moe_tp = shape.moe_tp if shape.moe_tp * shape.ep == shape.tp * shape.dp else shape.tp * shape.dp // shape.ep
     limits = (spec.max_batch or max_batch, spec.chunk_tokens or chunk_tokens, spec.micro_batches)
     redundant = placed_at(engine.name, engine.version, spec.redundant_experts)

@@ -121,7 +121,9 @@ def settings_of_row(row: Mapping[str, str], gpu: Accelerator) -> Settings:
         reserved_output=reserved or engine_setting(engine, "reserved_output", version),
         requests=_number(row, "requests"),
         max_batch=int(_number(row, "max_batch") or engine_setting(engine, "max_batch", version, gpu)),
-        chunk_tokens=int(_number(row, "chunk_tokens") or engine_setting(engine, "chunk_tokens", version, gpu)),
+        chunk_tokens=int(
+            _number(row, "chunk_tokens") or engine_setting(engine, "chunk_tokens", version, gpu, _sharing_ranks(row))
+        ),
         captured_tokens=_number(row, "captured_tokens") if captured else None,
         version=priced_version(engine, version, _flag(row, "async_scheduling")),
         poll_steps=_number(row, "poll_steps"),
@@ -206,6 +208,13 @@ def held_steps(settings: Settings, ranks: int, clients: int, osl: float) -> floa
     harmonic = sum(1.0 / k for k in range(1, ranks))
     balance = min(harmonic * ranks * osl / max(clients, 1), settings.balance_steps / 2.0)
     return balance or settings.hold_steps
+
+
+def _sharing_ranks(row: Mapping[str, str]) -> int:
+    """Attention ranks of an instance with prompts that share experts; 1 where none do."""
+    prefix = "prefill_" if row["mode"] == "disagg" else ""
+    dp, moe_tp, ep = (float(row.get(f"{prefix}{name}") or 1) for name in ("dp", "moe_tp", "moe_ep"))
+    return max(int(dp), 1) if moe_tp * ep > 1 else 1
 
 
 def _memory(row: Mapping[str, str], engine: str, version: str | None, gpu: Accelerator) -> tuple[float, float, float]:

@@ -53,6 +53,20 @@ def test_engines_of_which_no_setting_tells_releases_apart_have_one_section() -> 
     assert [neighbour_of(section) for section in ("vllm", "vllm<0.14", "trtllm")] == ["vllm<0.14", "vllm", "trtllm"]
 
 
+@pytest.mark.parametrize(
+    ("engine", "model", "captured"),
+    [
+        ("vllm", "openai/gpt-oss-120b", 1024.0),
+        ("vllm", "meta-llama/Llama-3.1-8B", 512.0),
+        ("vllm", "", 512.0),
+        ("sglang", "openai/gpt-oss-120b", 0.0),
+    ],
+)
+def test_vllm_captures_larger_steps_of_a_model_that_it_knows_by_name(engine: str, model: str, captured: float) -> None:
+    assert load_calibration("default").engine(engine, None, model).captured_tokens == captured
+    assert load_calibration("none").engine(engine, None, model).captured_tokens == 0.0
+
+
 def test_an_engine_lengthens_starts_by_the_kind_of_kernel() -> None:
     known = Efficiencies(gemm_start_s=1.0, experts_start_s=1.0, latent_start_s=1.0, quantise_fp8_s=1.0)
     engine = EngineOverheads(kernel_start=2.0, experts_start=3.0, latent_start=5.0, quantise_start=7.0)

@@ -462,3 +462,37 @@ def test_a_decoding_step_outside_graphs_lasts_as_long_as_its_host_launches() -> 
     assert isinstance(graphs, Estimate)
     assert eager.tpot_s == pytest.approx(0.012, rel=0.05)
     assert graphs.tpot_s < 0.6 * eager.tpot_s
+
+
+@pytest.mark.parametrize(
+    ("changes", "chunk_tokens"),
+    [
+        ({"tp": "8", "dp": "1", "moe_tp": "8"}, 16_384),
+        ({"tp": "1", "dp": "8", "moe_tp": "8"}, 2_048),
+        ({"tp": "1", "dp": "8", "moe_tp": "8", "backend": "trtllm"}, 8_192),
+        ({"tp": "1", "dp": "8", "moe_tp": "1", "aic_model": "meta-llama/Llama-2-7b-hf", "weights": "bfloat16"}, 16_384),
+    ],
+)
+def test_attention_ranks_of_sglang_share_the_prompt_tokens_of_a_step(
+    changes: dict[str, str], chunk_tokens: int
+) -> None:
+    row = {**COLOCATED, "backend": "sglang", "source": "", "gpus": "8", **changes}
+    assert case(row).decode.chunk_tokens == chunk_tokens
+
+
+@pytest.mark.parametrize(
+    ("changes", "chunk_tokens"),
+    [
+        ({"system": "b200_sxm", "prefill_tp": "1", "prefill_dp": "8"}, 4_096),
+        ({"system": "b200_sxm", "prefill_tp": "8", "prefill_dp": "1"}, 32_768),
+        ({"prefill_tp": "1", "prefill_dp": "8"}, 16_384),
+        ({"prefill_tp": "8", "prefill_dp": "1"}, 8_192),
+        ({"prefill_tp": "8", "prefill_dp": "1", "isl": "8192"}, 24_576),
+        ({"prefill_tp": "8", "prefill_dp": "1", "isl": "8192", "decode_tp": "1", "decode_dp": "8"}, 131_072),
+    ],
+)
+def test_disaggregated_recipes_of_sglang_name_the_prompt_tokens_of_all_ranks(
+    changes: dict[str, str], chunk_tokens: int
+) -> None:
+    row = {**DISAGGREGATED, "backend": "sglang", "backend_version": "0.5.8", **changes}
+    assert filled(row)["chunk_tokens"] == str(chunk_tokens)

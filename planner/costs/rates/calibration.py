@@ -18,6 +18,7 @@ from planner.costs.rates.run_beliefs import mapping, runs_of
 from planner.costs.rates.spread import FEATURES, ErrorSpread, GroupBias, family_of_runs
 from planner.documents.files import digest
 from planner.documents.read import Document, load_document, parse_document
+from planner.engines.settings import captured_tokens
 from planner.errors import PlannerError, did_you_mean
 
 
@@ -260,9 +261,13 @@ class Calibration:
         """Of the steps of a group, beyond its parameters, as own runs tell; 1 without any."""
         return math.exp(self.runs[group].mean) if group in self.runs else 1.0
 
-    def engine(self, name: str, version: str | None = None) -> EngineOverheads:
-        """The overheads of an engine in the named version, else its newest; `default` stands for those without any."""
-        return section_in(self.engines, section_of(name, version))
+    def engine(self, name: str, version: str | None = None, model: str = "") -> EngineOverheads:
+        """The overheads of an engine in the named version, else its newest; `default` stands for those without any.
+
+        Of models that the engine knows by name, with the graphs that it captures of them.
+        """
+        overheads, captured = section_in(self.engines, section_of(name, version)), captured_tokens(name, model)
+        return replace(overheads, captured_tokens=captured) if overheads.captured_tokens and captured else overheads
 
 
 @cache

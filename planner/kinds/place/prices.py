@@ -95,7 +95,7 @@ def priced(resolved: Resolved, options: PlaceOptions, calibration: Calibration, 
     Raises PlannerError where no group that the options allow can run a model.
     """
     pool, spec = resolved.pools[0], resolved.problem.engine
-    overheads = calibration.engine(spec.name, spec.version)
+    workspace_bytes = calibration.engine(spec.name, spec.version).workspace_bytes
     engines = [
         _Engine(
             resolved.models[workload.model],
@@ -108,7 +108,7 @@ def priced(resolved: Resolved, options: PlaceOptions, calibration: Calibration, 
                 calibration=calibration,
                 store=None,
             ),
-            overheads,
+            calibration.engine(spec.name, spec.version, resolved.models[workload.model].name),
             sequences,
         )
         for workload, sequences in zip(resolved.workloads, sequences_M, strict=True)
@@ -116,7 +116,7 @@ def priced(resolved: Resolved, options: PlaceOptions, calibration: Calibration, 
     degrees = _degrees(resolved, options, pool)
     runs_CM = np.array([[_can_run(engine.arch, each) for engine in engines] for each in degrees])
     held = _bytes(engines, degrees, options)
-    needed = np.where(runs_CM, sum(held, np.full(runs_CM.shape, overheads.workspace_bytes)), np.inf)
+    needed = np.where(runs_CM, sum(held, np.full(runs_CM.shape, workspace_bytes)), np.inf)
     room = pool.node.accelerator.usable_bytes(spec.memory_utilisation)
     _require_room(resolved, needed, degrees, room)
     batches = _batches(engines, degrees, options) if options.batching else None
@@ -125,7 +125,7 @@ def priced(resolved: Resolved, options: PlaceOptions, calibration: Calibration, 
         for index, each in enumerate(degrees)
     )
     weights, activations, kv = held
-    return Prices(degrees, shapes, weights, kv, activations, overheads.workspace_bytes, room, batches)
+    return Prices(degrees, shapes, weights, kv, activations, workspace_bytes, room, batches)
 
 
 def _degrees(resolved: Resolved, options: PlaceOptions, pool: Pool) -> tuple[Degrees, ...]:

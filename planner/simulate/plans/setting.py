@@ -85,4 +85,4 @@ class FleetSetting:
     @property
     def overheads(self) -> EngineOverheads:
         """What the engine adds to its kernels."""
-        return self.calibration.engine(self.problem.engine.name, self.problem.engine.version)
+        return self.calibration.engine(self.problem.engine.name, self.problem.engine.version, self.arch.name)

@@ -135,7 +135,7 @@ def _costs(resolved: Resolved, options: LayersOptions, calibration: Calibration,
     (workload,), engine = resolved.workloads, resolved.problem.engine
     arch = resolved.models[workload.model]
     pricer = make_pricer(pool, arch, engine=engine.name, version=engine.version, calibration=calibration, store=None)
-    overheads = calibration.engine(engine.name, engine.version)
+    overheads = calibration.engine(engine.name, engine.version, arch.name)
     tp = pool.node.num_gpus
     shards = Shards.of(float(tp))
     isl, tokens = workload.input.mean_tokens, workload.input.mean_tokens + workload.output.mean_tokens

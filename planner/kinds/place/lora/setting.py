@@ -173,7 +173,7 @@ def _shape(
 ) -> EngineShape:
     (workload,), pool, engine = resolved.workloads, resolved.pools[0], resolved.problem.engine
     arch = resolved.models[workload.model]
-    shards, overheads = Shards.of(float(tp)), calibration.engine(engine.name, engine.version)
+    shards, overheads = Shards.of(float(tp)), calibration.engine(engine.name, engine.version, arch.name)
     pricer = make_pricer(pool, arch, engine=engine.name, version=engine.version, calibration=calibration, store=None)
     prompt, answer = workload.input.mean_tokens, workload.output.mean_tokens
     weights = float(weight_bytes(arch, shards)[0])

@@ -65,7 +65,7 @@ def _generators(setting: RlSetting, pool: Pool, mean_context: float, weights: st
     """Those of one format."""
     arch = generating_model(setting, weights)
     spec = setting.resolved.problem.engine
-    engine = setting.calibration.engine(spec.name, spec.version)
+    engine = setting.calibration.engine(spec.name, spec.version, arch.name)
     pricer = make_pricer(
         pool, arch, engine=setting.resolved.problem.engine.name,
         version=setting.resolved.problem.engine.version, calibration=setting.calibration, store=setting.store,
@@ -217,7 +217,7 @@ def _curve(
         )
     )
     spec = setting.resolved.problem.engine
-    engine = setting.calibration.engine(spec.name, spec.version)
+    engine = setting.calibration.engine(spec.name, spec.version, arch.name)
     pp = float(shards.pp[0])
     many = shards.take(np.zeros(len(batch_P), dtype=np.intp))
     work = Work.decode(batch_P / pp, context_P)

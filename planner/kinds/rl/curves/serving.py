@@ -174,7 +174,7 @@ def _line(
 ) -> tuple[float, float]:
     """Seconds of a batch whatever it holds, and of every token of it."""
     spec = setting.resolved.problem.engine
-    engine = setting.calibration.engine(spec.name, spec.version)
+    engine = setting.calibration.engine(spec.name, spec.version, arch.name)
 
     def step_s(tokens: float, sequences: float, context: float = 0.0) -> float:
         work = Work.prefill(tokens, context, sequences)

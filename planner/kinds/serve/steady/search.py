@@ -258,7 +258,7 @@ def _pool_costs(
         pool, arch, engine=engine.name, version=engine.version, calibration=calibration, store=store, near=near
     )
     memory = pool.node.accelerator.usable_bytes(engine.memory_utilisation)
-    costs = Costs(arch, pricer, calibration.engine(engine.name, engine.version), drafter)
+    costs = Costs(arch, pricer, calibration.engine(engine.name, engine.version, arch.name), drafter)
     port, context_tokens = Port.of(pool, calibration.efficiencies), engine.max_context_tokens or 0
     group = group_of_runs(arch, pool.node.accelerator.name, engine.name)
     spread = calibration.spreads_of((group,)).get("tpot", ErrorSpread())
