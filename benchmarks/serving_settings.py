@@ -1,6 +1,7 @@
 """How much of the accuracy of serving estimates hangs on what a table states: one table, four ways, shipped costs.
 
     python benchmarks/serving_settings.py ../shared/data/serving/measured.csv
+    ... --columns       # instead: the defaults, and beside them one column at a time as the recipes state it
 
 settings stated     columns filled from the public recipes that ran (benchmarks/recipe_columns.py)
   and inferred      and from what the measured times themselves tell of runs without a recipe
@@ -25,6 +26,7 @@ from sealed_serving import Pairs, errors
 from planner.estimate.case import Case
 from planner.estimate.evaluate import Estimate, evaluate
 from planner.estimate.measured import case_of_row
+from planner.estimate.settings import COLUMNS
 
 Times = tuple[float, float]
 
@@ -34,7 +36,7 @@ def main() -> int:
     with open(first_path(), newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     print(f"{len(rows)} rows; errors in percent, mean / median: rows alike, groups alike")
-    for title, filled_rows in ways(rows).items():
+    for title, filled_rows in (by_column(rows) if "--columns" in sys.argv else ways(rows)).items():
         show(title, rows, predictions(filled_rows))
     show("one constant an engine and mode", rows, constants(rows))
     return 0
@@ -49,6 +51,19 @@ def ways(rows: list[Columns]) -> dict[str, list[Columns]]:
         "defaults only": loads,
         "no version": [{**row, "backend_version": ""} for row in loads],
     }
+
+
+def by_column(rows: list[Columns]) -> dict[str, list[Columns]]:
+    """The defaults, and with each column of settings that recipes fill, in how many rows."""
+    loads, stated = [load_alone(row) for row in rows], [filled(row) for row in rows]
+    told = {"defaults only": loads}
+    for name in COLUMNS:
+        changed = sum(row.get(name, "") != load.get(name, "") for row, load in zip(stated, loads, strict=True))
+        if changed:
+            told[f"  and {name} ({changed})"] = [
+                {**load, name: row.get(name, "")} for row, load in zip(stated, loads, strict=True)
+            ]
+    return told
 
 
 def predictions(rows: list[Columns]) -> list[Times | None]:
