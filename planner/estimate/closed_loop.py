@@ -20,8 +20,8 @@ prompt tokens wait. Clients start together, or spread over the time of one answe
 What an engine adds before the first token: every request passes the one front end of all ranks in turn (`frontend_s`,
 and `frontend_token_s` for each token of its prompt), or one of its rank that tokenises prompts beside each other, in
 order (`tokenises_together`: vLLM, and routers of disaggregated ones; planner/simulate/fleet/front_ends.py), takes an
-exponential delay on its way (`arrival_s`), is seen when the scheduler next looks (every `poll_steps` decode steps),
-and its first token leaves `output_steps` decode steps after its prefill.
+exponential delay on its way (`arrival_s`), on which others overtake it, is seen when the scheduler next looks (every
+`poll_steps` decode steps), and its first token leaves `output_steps` decode steps after its prefill.
 
 Tails, where they are asked for: quantiles of requests (those of later rounds standing for the ones not simulated), and
 of gaps between tokens, each step counting one gap for every sequence that it decodes and a step of prompts alone

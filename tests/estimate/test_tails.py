@@ -99,6 +99,16 @@ def test_a_full_cache_preempts_as_in_the_simulator(blocks: int, first: float) ->
     assert times.ttft_s[0] > 2.0 * free.ttft_s[0]
 
 
+def test_delayed_requests_overtake_each_other_as_in_the_simulator() -> None:
+    """Prompts of 64 clients take steps of their own: those that come together lengthen the same gaps."""
+    loop = {**PLAIN, "clients": 64.0, "isl": 1024.0, "osl": 128.0, "prefill_first": 1.0, "staggered": 1.0,
+            "arrival_s": 0.04}  # fmt: skip
+    times, _ = both(**loop)
+    run = simulated_run(loop, seed=1, delayed=True)
+    assert times.quantiles[1, 3, 0] == pytest.approx(run.gaps.statistic_s(0.99), rel=0.15)
+    assert times.ttft_s[0] == pytest.approx(float(np.mean(run.ttft_s)) + loop["arrival_s"], rel=0.05)
+
+
 def test_luck_of_the_host_spreads_gaps_as_a_lognormal_factor() -> None:
     times, _ = both(jitter=0.2, osl=2001.0)
     deviation = math.sqrt(math.log(1.04))

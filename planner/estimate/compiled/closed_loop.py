@@ -62,7 +62,7 @@ def _requests(run, count, starts, prompts, answers, delays):
     front = own if together else own * _units(run)
     delay += run.frontend_s + run.frontend_token_s * isl - front
     sent, ready, first, ttft, tpot = np.zeros(count), np.zeros(count), np.zeros(count), np.zeros(count), np.zeros(count)
-    return Requests(starts, isl, osl, front, delay, sent, ready, first, ttft, tpot)
+    return Requests(starts, isl, osl, front, delay, sent, ready, np.zeros(count, np.int64), first, ttft, tpot)
 
 
 @owning_part

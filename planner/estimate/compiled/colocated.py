@@ -8,7 +8,7 @@ import numpy as np
 from planner.estimate.compiled.blocks import growth, in_blocks, steps_within, turn_of
 from planner.estimate.compiled.quantiles import count_gaps
 from planner.estimate.compiled.rank import RANK, Batch, drop_newest, forget, join, leave
-from planner.estimate.compiled.sending import answer, send_starting
+from planner.estimate.compiled.sending import answer, next_ready_s, send_starting
 from planner.estimate.compiled.steps import luck, step_s
 from planner.simulate.fleet.instances import BLOCK_TOKENS
 from planner.solvers.compilation.parts import inlined_part, owning_part
@@ -21,8 +21,8 @@ LEAST_ROOM = 0.1  # of a step's prompt tokens that decodes leave to prompts at l
 def _waiting_tokens(s, requests, enough):
     """Prompt tokens that wait, counted until they are enough."""
     tokens, head = 0.0, s.head
-    while head < s.sent and requests.ready[head] <= s.now and tokens < enough:
-        tokens += requests.isl[head]
+    while head < s.sent and requests.ready[requests.queue[head]] <= s.now and tokens < enough:
+        tokens += requests.isl[requests.queue[head]]
         head += 1
     return tokens
 
@@ -30,7 +30,7 @@ def _waiting_tokens(s, requests, enough):
 @inlined_part
 def _arrived(s, requests):
     """Whether a request that was not prefilled yet is at the scheduler."""
-    return s.head < s.sent and requests.ready[s.head] <= s.now
+    return s.head < s.sent and next_ready_s(s, requests) <= s.now
 
 
 @inlined_part
@@ -62,7 +62,7 @@ def _joins(run, s, requests, batch):
         s.since = -1
         return True
     if s.current < 0:
-        following = batch.again[s.preempted - 1] if s.preempted > 0 else s.head
+        following = batch.again[s.preempted - 1] if s.preempted > 0 else requests.queue[s.head]
         s.blocked = not _fits(run, s, batch, _whole(requests, batch, following))
     joins = not s.blocked and (s.before > 0.0 or s.steps % s.poll == 0)
     if joins and s.hold > 0 and s.before == 0.0:
@@ -84,7 +84,7 @@ def _take(run, s, requests, batch):
         if s.current < 0:
             if s.preempted == 0 and not _arrived(s, requests):
                 break
-            request = batch.again[s.preempted - 1] if s.preempted > 0 else s.head
+            request = batch.again[s.preempted - 1] if s.preempted > 0 else requests.queue[s.head]
             whole = _whole(requests, batch, request)
             if not _fits(run, s, batch, whole) and others + s.fresh > 0:
                 break
@@ -181,7 +181,7 @@ def _equal_steps(run, s, requests, batch, step):
     if s.left > 0:
         steps = min(steps, s.left)
     if s.head < s.sent and s.decoding < s.most and not s.blocked:
-        until = max(int(np.ceil((requests.ready[s.head] - s.now) / step)), 1)
+        until = max(int(np.ceil((next_ready_s(s, requests) - s.now) / step)), 1)
         until += (s.poll - (s.steps + until) % s.poll) % s.poll
         steps = min(steps, until)
     if s.started < len(requests.starts):
@@ -230,7 +230,7 @@ def _run(run, s, requests, batch, watch, gaps, noise):
         elif s.decoding > 0:
             _decode(run, s, requests, batch, gaps, noise)
         elif s.head < s.sent:
-            s.now = max(s.now, requests.ready[s.head])
+            s.now = max(s.now, next_ready_s(s, requests))
         else:
             s.now = requests.starts[s.started]
         _end(s, requests, batch)

@@ -9,14 +9,13 @@ import numpy as np
 
 from planner.arrays import Floats, Ints
 from planner.estimate.compiled.quantiles import count_gaps
-from planner.estimate.compiled.sending import SENDING, answer, send_starting
+from planner.estimate.compiled.sending import SENDING, answer, next_ready_s, send_starting
 from planner.estimate.compiled.steps import luck, step_s
 from planner.solvers.compilation.parts import inlined_part, owning_part
 from planner.solvers.compiled.heaps import drop, push
 
 POOLS = np.dtype([
     *SENDING,
-    ("head", "i8"),  # the next request that has no prefill rank yet
     ("moving", "i8"),  # requests between the pools
     ("decoding", "i8"),  # sequences
     ("tokens", "f8"),  # that a sequence decoded which was there from the first moment on
@@ -96,11 +95,11 @@ def _hand_over(run, s, requests, ranks, prompts, moving, completed):
 @inlined_part
 def _prefill(run, s, requests, ranks, prompts, moving):
     """What prefill does at this moment: prompts go to the rank that has fewest, steps end, and others begin."""
-    while s.head < s.sent and requests.ready[s.head] <= s.now:
-        rank = np.argmin(ranks.present)
-        prompts.rank[s.head] = rank
+    while s.head < s.sent and next_ready_s(s, requests) <= s.now:
+        rank, request = np.argmin(ranks.present), requests.queue[s.head]
+        prompts.rank[request] = rank
         ranks.present[rank] += 1
-        _append(ranks, rank, s.head)
+        _append(ranks, rank, request)
         s.head += 1
     members = len(ranks.heads) // len(prompts.ends)
     for group in range(len(prompts.ends)):
@@ -159,7 +158,7 @@ def _run(run, s, requests, ranks, prompts, moving, instances, decoding, watch, g
         step = step_s(run, max(s.decoding / run.decode_ranks, 1.0))
         ends = s.now + (decoding.keys[0] - s.tokens) * step if s.decoding > 0 else np.inf
         begins = requests.starts[s.started] if s.started < len(requests.starts) else np.inf
-        comes = requests.ready[s.head] if s.head < s.sent else np.inf
+        comes = next_ready_s(s, requests) if s.head < s.sent else np.inf
         arrives = moving.keys[0] if s.moving > 0 else np.inf
         next_s = max(min(begins, comes, np.min(prompts.ends), arrives), s.now)
         if watch[0] <= s.sent <= watch[1] and s.decoding > 0:

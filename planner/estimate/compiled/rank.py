@@ -19,7 +19,6 @@ RANK = np.dtype([
     ("watched", "b1"),  # whether gaps between tokens are counted now
     ("steps", "i8"),  # that decoded
     ("held", "f8"),  # tokens of the blocks in use in the cache
-    ("head", "i8"),  # the next request that was not prefilled yet
     ("preempted", "i8"),  # sequences that wait to be prefilled again
     ("current", "i8"),  # the request whose prompt was cut, or -1
     ("before", "f8"),  # tokens of it that earlier steps took

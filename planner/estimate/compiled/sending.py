@@ -5,7 +5,7 @@
 
 from typing import NamedTuple
 
-from planner.arrays import Floats
+from planner.arrays import Floats, Ints
 from planner.solvers.compilation.parts import inlined_part
 
 SENDING = [
@@ -14,6 +14,7 @@ SENDING = [
     ("started", "i8"),  # requests that began by themselves
     ("sent", "i8"),
     ("done", "i8"),  # answered
+    ("head", "i8"),  # of the queue: requests before it were taken
 ]
 
 
@@ -27,6 +28,7 @@ class Requests(NamedTuple):
     delay: Floats  # from there to the scheduler
     sent: Floats
     ready: Floats  # at the scheduler
+    queue: Ints  # requests in the order in which they come there
     first: Floats  # when decoding begins
     ttft: Floats
     tpot: Floats
@@ -34,14 +36,23 @@ class Requests(NamedTuple):
 
 @inlined_part
 def send(s, requests, begins):
-    """The next request on its way at this second."""
+    """The next request on its way at this second; those that are delayed for longer come after it."""
     request = s.sent
     requests.sent[request] = begins
     s.free = max(s.free, begins) + requests.frontend[request]
     requests.ready[request] = s.free + requests.delay[request]
-    if request > 0:
-        requests.ready[request] = max(requests.ready[request], requests.ready[request - 1])
+    place = request
+    while place > s.head and requests.ready[requests.queue[place - 1]] > requests.ready[request]:
+        requests.queue[place] = requests.queue[place - 1]
+        place -= 1
+    requests.queue[place] = request
     s.sent += 1
+
+
+@inlined_part
+def next_ready_s(s, requests):
+    """When the next of those on their way is at the scheduler."""
+    return requests.ready[requests.queue[s.head]]
 
 
 @inlined_part
