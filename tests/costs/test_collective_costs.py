@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from planner.costs.operators.experts import distinct_places
 from planner.costs.operators.kernels import Collective
 from planner.costs.rates.calibration import Efficiencies, load_calibration
-from planner.costs.rates.collectives import FLAGGED, LL_BYTES_PER_S, STAGED, collective_s
+from planner.costs.rates.collectives import FLAGGED, LL_BYTES_PER_S, RINGS, STAGED, collective_s
+from planner.costs.rates.rings import LL
 from planner.hardware.topology import Level, Topology
 
 NODE = Level("node", 8, 100e9, 0.0)
@@ -85,10 +86,52 @@ def test_a_hierarchical_all_reduce_takes_as_long_as_its_steps(name: str, group: 
     assert _seconds("all_reduce", 64e6, group, stride, topology) == pytest.approx(simulated, rel=1e-12)
 
 
-@pytest.mark.parametrize("kind", ["all_gather", "reduce_scatter"])
+@pytest.mark.parametrize("kind", RINGS)
 def test_an_all_reduce_is_a_reduce_scatter_and_an_all_gather(kind: str) -> None:
-    half = _seconds(kind, 64e6, 16, 2, THREE)
-    assert _seconds("all_reduce", 64e6, 16, 2, THREE) == pytest.approx(2 * half)
+    """A ring through all levels takes what its slowest link takes, so that stages after each other take no less."""
+    half = _seconds(kind, 64e6, 8, 2, RACK)
+    assert _seconds("all_reduce", 64e6, 8, 2, RACK) == pytest.approx(2 * half)
+    assert _seconds("all_reduce", 64e6, 16, 2, THREE) > 2 * _seconds(kind, 64e6, 16, 2, THREE)
+
+
+def _simulate_ring(size: float, group: int, stride: int, topology: Topology) -> float:
+    """Every step passes a g-th on, in as many channels as ranks share the first domain, each through a rank of its own
+    at every border: the slowest link of a step ends it."""
+    domains = [[rank * stride // level.size for rank in range(group)] for level in topology.levels]
+    links: list[float] = []
+    for sender, receiver in zip(range(group), [*range(1, group), 0], strict=True):
+        level = next(i for i, domain in enumerate(domains) if domain[sender] == domain[receiver])
+        channels = 1 if level == 0 else domains[level - 1].count(domains[level - 1][sender])
+        links.append(channels * topology.levels[level].bandwidth_bytes_per_s)
+    return sum(size / group / min(links) for _ in range(group - 1))
+
+
+@pytest.mark.parametrize("kind", RINGS)
+@pytest.mark.parametrize(("group", "stride"), [(16, 1), (16, 2), (16, 4), (64, 1), (8, 8), (4, 32), (128, 1)])
+def test_a_ring_through_all_levels_takes_as_long_as_its_steps(kind: str, group: int, stride: int) -> None:
+    simulated = _simulate_ring(64e6, group, stride, THREE)
+    assert _seconds(kind, 64e6, group, stride, THREE) == pytest.approx(simulated, rel=1e-12)
+
+
+@pytest.mark.parametrize("size", [1e4, 1e6, 6.4e6, 1e9])
+@pytest.mark.parametrize(("group", "stride"), [(16, 1), (16, 2), (32, 1), (64, 1), (8, 8)])
+def test_gathers_over_nodes_take_as_long_as_nccl_expects(group: int, stride: int, size: float) -> None:
+    """The fastest protocol by NCCL's latencies in us and bandwidths (src/graph/tuning.cc, hosts of Intel)."""
+    nodes, rate = group * stride // 8, min(370e9, group / (group * stride / 8) * 46.25e9)
+    alone = group == nodes
+    tuned = [
+        (6.6, 1.0, 5.0 if alone else 2.7, min(rate / 2, 39e9 if nodes == 2 else 20.4e9)),
+        (14.0, 1.9, 8.5 if alone else 4.0, 0.92 * rate),
+        (8.4, 3.4, 14.0, rate),
+    ]
+    moved = (group - 1) / group * size
+    expected_s = min(
+        (base + (group - nodes) * inside + (nodes - 1) * network) * 1e-6 + moved / bytes_per_s
+        for base, inside, network, bytes_per_s in tuned
+    )
+    topology = Topology((Level("nvlink", 8, 370e9, 0.0), Level("fabric", 512, 46.25e9, 5e-6)))
+    known = Efficiencies(collective_start_s=6.6e-6, collective_hop_s=1e-6)
+    assert _seconds("all_gather", size, group, stride, topology, known) == pytest.approx(expected_s, rel=0.02)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -170,8 +213,11 @@ def test_link_latency_is_paid_at_each_level_that_a_group_spans() -> None:
     late = Topology((Level("node", 8, 1e12, 1e-6), Level("fabric", 64, 1e12, 5e-6)))
     assert _seconds("p2p", 1e-9, 2, 1, late) == pytest.approx(1e-6)
     assert _seconds("p2p", 1e-9, 2, 8, late) == pytest.approx(5e-6)
-    across = _seconds("all_gather", 1e-9, 16, 1, late)
-    assert across > _seconds("all_gather", 1e-9, 8, 1, late) + 5e-6
+    across = _seconds("all_reduce", 1e-9, 16, 1, late)
+    assert across > _seconds("all_reduce", 1e-9, 8, 1, late) + 5e-6
+    for group, nodes in ((16, 2), (64, 8)):
+        crossings_s = (nodes - 1) * LL.crossing * 5e-6
+        assert _seconds("all_gather", 1e-9, group, 1, late) == pytest.approx(1e-6 + crossings_s)
 
 
 def test_links_inside_and_outside_the_innermost_domain_have_their_own_efficiency() -> None:

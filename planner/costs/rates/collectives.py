@@ -3,7 +3,8 @@
 A group is spread over the levels of the topology from the inside out: g_1 ranks share an innermost domain, g_2 of
 those bundles share the next, and so on, g = g_1 g_2 ... . Each level runs its part at its own bandwidth (alpha-beta
 model; hierarchical algorithms as in NCCL): all-reduce is reduce-scatter inwards, then all-gather outwards, and outer
-levels see 1/g_1 of the buffer.
+levels see 1/g_1 of the buffer. All-gathers and reduce-scatters that leave the innermost domain are one ring through all
+levels (`rings`).
 
 Inside a domain an all-reduce is the faster of two: one kernel that reads all ranks' buffers, with a start but a part of
 the bandwidth (the engines' own, for short messages), or one in stages, with STAGED starts (NCCL's). Kernel tables of
@@ -26,12 +27,14 @@ from planner.costs.operators.exchanges import SWEEPS
 from planner.costs.operators.experts import distinct_places
 from planner.costs.operators.kernels import Collective
 from planner.costs.rates.calibration import Efficiencies
+from planner.costs.rates.rings import ring_ll_bytes_per_s, ring_s
 from planner.hardware.topology import Topology
 
 STAGED = 3.0  # starts of an all-reduce in stages, of those of one in a single kernel
 FLAGGED = 2.0  # bytes that protocol LL moves for each of a message
 LL_BYTES_PER_S = 19.5e9
 """The most of an all-reduce by a tree in protocol LL: half of 39 GB/s, over two nodes (NCCL's src/graph/tuning.cc)."""
+RINGS = ("all_gather", "reduce_scatter")
 BOARD = 8  # devices of the largest domain whose all-to-all of tokens is packed
 
 
@@ -56,7 +59,10 @@ class CollectiveRoute:
     latency_s: Floats
     concurrent: Bools  # both parts run at the same time
     reduces: Bools  # an all-reduce, which can run in one kernel
-    flagged_s: Floats  # of one that leaves the innermost domain, in protocol LL; 0 of others
+    flagged_s: Floats  # at least, of one that leaves the innermost domain, in protocol LL; 0 of others
+    ranks: Floats
+    domains: Floats  # innermost ones that a ring passes through; 1 of all else
+    crossing_s: Floats  # latency of the network from domain to domain
     packed: Floats  # 1 where tokens are packed before they are exchanged,
     direct: Floats  # or written by each rank to the others directly
 
@@ -67,9 +73,15 @@ class CollectiveRoute:
         flagged = np.maximum(self.flagged_s, FLAGGED * (inside + outside))
         alone = np.where(self.flagged_s > 0, flagged, self.inside_s / known.direct_bandwidth)
         reduced = np.minimum(start + alone, STAGED * start + inside + outside)
-        moved = start + np.where(self.concurrent, np.maximum(inside, outside), inside + outside)
+        together = np.maximum(inside, outside)
+        moved = start + np.where(self.concurrent, together, inside + outside)
+        moved = np.where(self.domains > 1, self._ring_s(known, together), moved)
         exchange = known.exchange_start_s * self.packed + known.wide_exchange_start_s * self.direct
         return np.where(self.reduces, reduced, moved) + self.latency_s + exchange
+
+    def _ring_s(self, known: Efficiencies, moved_s: Floats) -> Floats:
+        latencies = self.crossing_s, known.collective_start_s, known.collective_hop_s
+        return ring_s(moved_s, self.flagged_s, self.ranks, self.domains, *latencies)
 
 
 def collective_s(op: Collective, topology: Topology, efficiencies: Efficiencies) -> Floats:
@@ -89,14 +101,21 @@ def route(op: Collective, topology: Topology) -> CollectiveRoute:
     for span, more, tier in zip(spans, doublings, tiers, strict=True):
         latency = latency + (span + more) * tier.latency_s
     parts = [_part(op, tier) * span for span, tier in zip(spans, tiers, strict=True)]
-    concurrent = op.kind == "all_to_all"
+    exchanged, reduced = op.kind == "all_to_all", op.kind == "all_reduce"
+    concurrent = exchanged or op.kind in RINGS
     outside = np.maximum.reduce([none, *parts[1:]]) if concurrent else sum(parts[1:], none)
-    both, reduces = (np.full(len(none), value) for value in (concurrent, op.kind == "all_reduce"))
-    flagged = np.where(reduces & (outside > 0), op.size_bytes / LL_BYTES_PER_S, 0.0)
-    tokens, board = concurrent and op.choices > 0, topology.levels[0].size <= BOARD
+    both, reduces = (np.full(len(none), value) for value in (concurrent, reduced))
+    tokens, board = exchanged and op.choices > 0, topology.levels[0].size <= BOARD
     packed, direct = live * (tokens and board), live * (tokens and not board)
     starts, more = sum(spans, none), sum(doublings, none)
-    return CollectiveRoute(parts[0], outside, starts, more, latency, both, reduces, flagged, packed, direct)
+    domains = np.where(live * (op.kind in RINGS) > 0, op.group / tiers[0].ranks, 1.0)
+    flagged = np.where(domains > 1, (op.group - 1.0) / op.group * op.size_bytes / ring_ll_bytes_per_s(domains), 0.0)
+    flagged = np.where(reduces & (outside > 0), op.size_bytes / LL_BYTES_PER_S, flagged)
+    crossing = np.maximum.reduce([span * tier.latency_s for span, tier in zip(spans, tiers, strict=True)][1:] or [none])
+    latency = np.where(domains > 1, spans[0] * tiers[0].latency_s, latency)  # beyond it at each crossing
+    return CollectiveRoute(
+        parts[0], outside, starts, more, latency, both, reduces, flagged, op.group, domains, crossing, packed, direct
+    )  # fmt: skip
 
 
 def _outermost(spans: list[Floats]) -> list[Floats]:
@@ -116,6 +135,8 @@ def _part(op: Collective, tier: _Tier) -> Floats:
             size = op.size_bytes
         case "all_to_all":
             size = _leaving_bytes(op, tier)
+        case "all_gather" | "reduce_scatter":
+            size = (op.group - 1.0) / op.group * op.size_bytes / tier.inside
         case _:
             size = SWEEPS[op.kind] * (tier.ranks - 1.0) / tier.ranks * op.size_bytes / tier.inside
     return np.where(tier.ranks > 1, size / tier.bandwidth_bytes_per_s, 0.0)
