@@ -107,5 +107,5 @@ class Likeness:
         return ErrorBelief(mean, self.held * np.sqrt(variance), freedom)
 
 
-TPOT = Likeness(0.0550, 0.113, 0.0556, 2.79, 4.00, freedom=2.23, held=0.863)
-TTFT = Likeness(0.233, 0.334, 0.230, 2.64, 6.03, freedom=2.2, held=0.779)
+TPOT = Likeness(0.0557, 0.114, 0.0591, 2.73, 4.01, freedom=2.22, held=0.854)
+TTFT = Likeness(0.240, 0.337, 0.237, 2.59, 6.01, freedom=2.2, held=0.775)
