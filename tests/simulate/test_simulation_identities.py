@@ -14,7 +14,7 @@ from planner.simulate.fleet.instances import Fleet, Instance
 from planner.simulate.fleet.step_grid import StepGrid
 from planner.simulate.requests.stream import Requests
 from planner.simulate.run import engine
-from planner.simulate.run.engine import simulate
+from planner.simulate.run.engine import simulate, simulate_streams
 from planner.simulate.run.result import SimulationResult
 from planner.simulate.run.summary import attained
 from planner.solvers.stochastic.queueing import mean_wait_s
@@ -68,6 +68,23 @@ def test_a_watched_run_ends_in_equal_bytes_and_can_be_ended(monkeypatch: pytest.
 
     with pytest.raises(TimeoutError):
         simulate(ROOMY, requests, watch=end)
+
+
+def test_streams_side_by_side_have_equal_bytes_and_their_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "_processors", lambda: 3)
+    streams = [poisson(seed, 400, 60.0) for seed in range(7)]
+    shared = fleet(replicas=2, kv_tokens=2_000)
+    for beside, requests in zip(simulate_streams(shared, streams, seed=5), streams, strict=True):
+        alone = simulate(shared, requests, seed=5)
+        assert beside.finished_s.tobytes() == alone.finished_s.tobytes()
+        assert beside.num_events == alone.num_events
+    assert simulate_streams(shared, []) == []
+
+    def end() -> None:
+        raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        simulate_streams(shared, streams, watch=end)
 
 
 def service_s(request: Requests, instance: Instance, known: dict[int, float] = {}) -> float:  # noqa: B006 - a cache

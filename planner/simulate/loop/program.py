@@ -78,10 +78,10 @@ def _part(function: F, options: dict[str, Any]) -> F:
 
 
 def entry(*more: Path) -> Callable[[F], F]:
-    """A program of these sources and `more`, kept on disk once compiled."""
+    """A program of these sources and `more`, kept on disk once compiled; runs on states apart may go side by side."""
 
     def kept(function: F) -> F:
-        made = _numba.njit(error_model="numpy")(function)
+        made = _numba.njit(error_model="numpy", nogil=True)(function)
         made._cache = _cache_in(cache_folder(*more))(function)
         made._compiler.compile = _without_collections(made._compiler.compile)
         return cast(F, made)

@@ -23,7 +23,7 @@ from planner.simulate.plans.trace_streams import TraceRows, buys_memory
 from planner.simulate.plans.workload import own_requests
 from planner.simulate.requests.stream import Requests, all_requests
 from planner.simulate.requests.traces import read_trace
-from planner.simulate.run.engine import simulate
+from planner.simulate.run.engine import simulate, simulate_streams
 from planner.simulate.run.result import SimulationResult
 from planner.simulate.run.summary import figures, summarise
 
@@ -141,7 +141,7 @@ def judge_plan(
             envelope, decision, all_requests(streams), policies, profiles=profiles, calibration=calibration
         )
         fleets.append(planned)
-        return [simulate(planned.fleet, with_models(planned, requests), seed=seed) for requests in streams]
+        return simulate_streams(planned.fleet, [with_models(planned, requests) for requests in streams], seed=seed)
 
     judgement = judge(simulated, slos_of(problem), most_requests=most_requests)
     return _summarised(fleets[-1], judgement, 0)

@@ -5,7 +5,9 @@ result.ttft_s, result.tpot_s, result.summary()
 """
 
 import math
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -55,6 +57,26 @@ def simulate(
     state = initial_state(fleet, requests, seed, limit_s, most_events)
     run_to_end(fleet, requests, state, watch)
     return SimulationResult.of_state(requests, state)
+
+
+def simulate_streams(
+    fleet: Fleet,
+    streams: Sequence[Requests],
+    *,
+    seed: int = 0,
+    watch: Callable[[], object] | None = None,
+) -> list[SimulationResult]:
+    """Simulates independent streams, each on a fleet of its own, side by side on the processors at hand.
+
+    Results and errors are those of `simulate` for one stream after another.
+    """
+    with ThreadPoolExecutor(max(min(len(streams), _processors()), 1)) as pool:
+        return list(pool.map(lambda requests: simulate(fleet, requests, seed=seed, watch=watch), streams))
+
+
+def _processors() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def run_to_end(fleet: Fleet, requests: Requests, state: RunState, watch: Callable[[], object] | None = None) -> None:

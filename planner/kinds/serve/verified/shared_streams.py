@@ -25,7 +25,7 @@ from planner.simulate.plans.trace_streams import TraceRows, buys_memory
 from planner.simulate.plans.workload import ROUNDS
 from planner.simulate.requests.stream import Requests, all_requests, together
 from planner.simulate.run.attainment import Draws
-from planner.simulate.run.engine import simulate
+from planner.simulate.run.engine import simulate_streams
 from planner.simulate.run.mixture import Mixture
 from planner.simulate.run.result import SimulationResult
 
@@ -110,8 +110,8 @@ class SharedStreams:
             for stream, mixture in enumerate(self.streams(count, seed, number))
         ]
         planned = self._fleet(plan, decision, streams, count, seed)
-        watch = self.budget.require_time
-        results = [simulate(planned.fleet, with_models(planned, requests), watch=watch) for requests in streams[part]]
+        runs = [with_models(planned, requests) for requests in streams[part]]
+        results = simulate_streams(planned.fleet, runs, watch=self.budget.require_time)
         self.runs += len(results)
         self.requests += sum(len(result.requests) for result in results)
         self.events += sum(result.num_events for result in results)
