@@ -18,6 +18,9 @@ import numpy as np
 
 from planner.arrays import Bools, Floats
 
+FIRST_NODES = 64
+"""Nodes that a search opens at most for its first value, before the others have their turn."""
+
 L = TypeVar("L")
 
 
@@ -76,6 +79,29 @@ class BestFirst(ABC, Generic[L]):
         else:
             self.close(heapq.heappop(self.heap)[2])
 
+    def dive(self, most: int) -> None:
+        """Close leaves, the one with the least bound first, until the value falls or `most` are closed."""
+        value = self.value
+        for _ in range(most):
+            if self.value < value or self._leaf_bound() >= value * (1.0 - self.margin):
+                return
+            self.close(heapq.heappop(self.heap)[2])
+
+    def begin(self, dives: int, nodes: int, deadline: float) -> None:
+        """Advance until the value falls, `nodes` are open or the deadline is past."""
+        value = self.value
+        while self.value >= value and self.opened < nodes and self.least_left < value * (1.0 - self.margin):
+            if time.perf_counter() > deadline:
+                return
+            self.advance(dives)
+
+    def advance(self, dives: int) -> None:
+        """A step, and a dive of `dives` leaves where it opened one of the nodes 1, 2, 4, ..."""
+        opened = self.opened
+        self.step()
+        if self.opened > opened and self.opened & opened == 0:
+            self.dive(dives)
+
     def _node_bound(self) -> float:
         return float(self.bound_N[self.queue[self.opened]]) if self.opened < len(self.queue) else float("inf")
 
@@ -83,13 +109,19 @@ class BestFirst(ABC, Generic[L]):
         return self.heap[0][0] if self.heap else float("inf")
 
 
-def search_all(searches: Sequence[BestFirst[Any]], gap: float, deadline: float) -> str:
+def search_all(searches: Sequence[BestFirst[Any]], gap: float, deadline: float, dives: int = 0) -> str:
     """Search on wherever the least bound is left, until no search can beat the best value of all; why it stopped.
 
     `gap` is the share of the best value that may stay unproven; `deadline` is one of `time.perf_counter`. Every search
-    ends with the best value of all.
+    ends with the best value of all. With `dives`, searches have values early: each in turn is begun until it has one or
+    `FIRST_NODES` nodes are open, and goes on with dives of so many leaves; what is closed out of turn is what waits, so
+    that bounds stay those of the rest.
     """
     best = min(search.value for search in searches)
+    for search in searches if dives else ():
+        search.value = best
+        search.begin(dives, FIRST_NODES, deadline)
+        best = search.value
     while True:
         search = min(searches, key=lambda candidate: candidate.least_left)
         if isinf(search.least_left) or search.least_left >= best * (1.0 - gap):
@@ -99,7 +131,7 @@ def search_all(searches: Sequence[BestFirst[Any]], gap: float, deadline: float) 
             reason = "time_limit"
             break
         search.value = best
-        search.step()
+        search.advance(dives)
         best = search.value
     for search in searches:
         search.value = best

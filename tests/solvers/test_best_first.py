@@ -46,10 +46,10 @@ TREES = st.lists(st.lists(LEAVES, max_size=4), max_size=5)
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(TREES, min_size=1, max_size=3), st.sampled_from([0.0, 0.25]))
-def test_the_least_value_of_all_searches_is_found_within_the_gap(trees: list[Tree], gap: float) -> None:
+@given(st.lists(TREES, min_size=1, max_size=3), st.sampled_from([0.0, 0.25]), st.sampled_from([0, 1, 3]))
+def test_the_least_value_of_all_searches_is_found_within_the_gap(trees: list[Tree], gap: float, dives: int) -> None:
     searches = [_Search(tree) for tree in trees]
-    assert search_all(searches, gap, float("inf")) == "finished"
+    assert search_all(searches, gap, float("inf"), dives) == "finished"
     least = min((value for tree in trees for leaves in tree for _, value in leaves), default=float("inf"))
     bound = min(search.bound for search in searches)
     assert {search.value for search in searches} == {searches[0].value}
@@ -74,6 +74,24 @@ def test_leaves_come_before_nodes_of_the_same_bound_and_earlier_leaves_before_la
         search.step()
     assert search.nodes_opened == [0]
     assert search.evaluated == [1.2, 1.1]
+
+
+@settings(max_examples=60, deadline=None)
+@given(TREES, st.integers(0, 8))
+def test_a_search_with_dives_that_stops_proves_no_more_than_holds(tree: Tree, steps: int) -> None:
+    search = _Search(tree)
+    for _ in range(steps):
+        if search.least_left < search.value:
+            search.advance(2)
+    least = min((value for leaves in tree for _, value in leaves), default=float("inf"))
+    assert search.bound <= least <= search.value
+
+
+def test_with_dives_every_search_is_begun_in_turn_and_has_a_value_before_the_least_bounds_are_raised() -> None:
+    first, second = _Search([[(9.0, 9.0)]]), _Search([[(3.0, 3.5)], *([(4.0, 7.0)] for _ in range(99))])
+    assert search_all([first, second], 0.9, float("inf"), 1) == "finished"
+    assert (first.evaluated, second.value, second.bound) == ([9.0], 3.5, 3.5)
+    assert len(second.nodes_opened) == 1
 
 
 def test_a_value_given_beforehand_has_to_be_improved_by_the_margin() -> None:

@@ -70,6 +70,11 @@ def left_of(limits: Limits, started_s: float) -> Limits:
     return replace(limits, time_limit_s=max(limits.time_limit_s - (time.monotonic() - started_s), LEAST_S))
 
 
+def half_of(limits: Limits) -> Limits:
+    """The limits with half the time: the other half is for searches that may follow."""
+    return limits if limits.time_limit_s is None else replace(limits, time_limit_s=limits.time_limit_s / 2)
+
+
 def share_filled(best: Evaluation) -> float:
     """Of the memory of its GPU, what the fullest rank fills."""
     return float((best.memory.total_R / best.device_R).max())

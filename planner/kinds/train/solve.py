@@ -9,6 +9,7 @@ from planner.errors import Stopped
 from planner.kinds.train.choice import (
     allowed_value,
     far_of,
+    half_of,
     left_of,
     measured_jobs,
     preferred,
@@ -36,6 +37,11 @@ from planner.plan.schema import Envelope
 from planner.problem.resolve import Resolved
 from planner.progress import Limits
 
+POOLS_S = 60.0
+"""Of all searches over more than `TWO_POOLS` where no time limit is given: hundreds of GPUs in each of three pools have
+millions of combinations, whose proof takes minutes."""
+TWO_POOLS = 2
+
 
 def solve(resolved: Resolved, limits: Limits) -> Envelope:
     """The fastest plan, or one not told from it whose like was measured or that leaves more room in memory, with what
@@ -46,7 +52,10 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
     """
     jobs, started_s = jobs_of(resolved), time.monotonic()
     require_plain(jobs)
-    job, result = jobs[0], best_plan(jobs, limits)
+    if len(jobs) > TWO_POOLS and limits.time_limit_s is None:
+        limits = replace(limits, time_limit_s=POOLS_S)
+    first = limits if jobs[0].options.choice == "fastest" else half_of(limits)
+    job, result = jobs[0], best_plan(jobs, first)
     if result.best is None:
         if result.stop_reason != "finished":
             raise Stopped(result.stop_reason, bound=result.bound)
@@ -86,7 +95,7 @@ def _searched(
     """The best plans up to `most` of parts of the space that `result` is of; the rest of them by what comes first."""
     inside = []
     for jobs in parts:
-        own = best_plan(jobs, left(), float("inf") if result.compared else most)
+        own = best_plan(jobs, half_of(left()), float("inf") if result.compared else most)
         inside.append(Inside(tuple(jobs), best_with_decided(jobs, own, left)))
         most = min(most, own.value or most)
     return inside

@@ -1,6 +1,7 @@
 """One job across several pools: against every plan of small problems, and against one pool of the same GPUs."""
 
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from planner.kinds.train.pools.search import PoolsSearch, ReplicasSearch, Stages
 from planner.kinds.train.pools.weigh import best_use
 from planner.kinds.train.search.search import prove
 from planner.kinds.train.solve import solve
-from planner.kinds.train.space.space import ShardShape
+from planner.kinds.train.space.space import ShardShape, Space, space_of
 from planner.kinds.train.space.tables import CostTable, sharing_of
 from planner.load.problems import resolve_document
 from planner.plan.reader import read_plan
@@ -186,6 +187,49 @@ def test_the_best_use_is_the_best_of_its_uses_and_bounds_every_one() -> None:
     assert together.best is not None
     assert together.best.across, "more GPUs of two kinds beat those of one"
     assert len(together.uses) == 5
+
+
+THREE: dict[str, Any] = {"pools": [*TWO["pools"], {"gpu": "l40s", "nodes": 1}]}
+
+
+def test_three_pools_have_a_plan_early_and_a_bound_of_all_their_uses() -> None:
+    search = {**PLAIN, "pp": [1, 2, 3], "vpp": 1, "micro_batch": 1, "recompute": "none"}
+    pools = jobs(problem(global_batch=24, cluster=THREE, search=search))
+    early, proven = best_use(pools, Limits(gap=0.9)), best_use(pools, Limits())
+    assert early.value is not None
+    assert proven.value is not None
+    assert early.bound <= proven.bound <= proven.value <= early.value
+    assert proven.bound == pytest.approx(proven.value, rel=1e-6)
+    assert early.tally.evaluated < proven.tally.evaluated
+    assert early.tally.candidates == proven.tally.candidates
+    assert len(early.uses) == 19
+
+
+def test_nodes_across_pools_are_all_that_numbers_allow() -> None:
+    pools = jobs(problem(global_batch=24, cluster=THREE, search={"cp": 1, "tp": [4, 8], "pp": [1, 3, 5]}))
+    stages, replicas = StagesSearch(pools, Limits()), ReplicasSearch(pools, Limits())
+    gpus = [own_job.num_gpus for own_job in pools]
+    expected = [
+        (shape, pp, dp, taken)
+        for shape, pp, dp in _rows(stages.space)
+        for taken in product(range(1, pp + 1), repeat=3)
+        if sum(taken) == pp and all(shape.tp * dp * own <= most for own, most in zip(taken, gpus, strict=True))
+    ]
+    assert [stages.nodes.node(index) for index in range(len(stages.nodes.pp_N))] == expected
+    each = [_rows(space_of(own_job, replicas.space.axes["dp"])) for own_job in pools]
+    spread = [
+        (shape, pp, sum(dp for _, _, dp in rows), tuple(dp for _, _, dp in rows))
+        for rows in product(*each)
+        if len({(own_shape, own_pp) for own_shape, own_pp, _ in rows}) == 1
+        for shape, pp, _ in rows[:1]
+    ]
+    nodes = [replicas.nodes.node(index) for index in range(len(replicas.nodes.pp_N))]
+    assert len(nodes) == len(spread)
+    assert set(nodes) == set(spread)
+
+
+def _rows(space: Space) -> list[tuple[ShardShape, int, int]]:
+    return [(space.shape(row), int(space.pp[row]), int(space.dp[row])) for row in range(len(space))]
 
 
 def test_pools_that_lack_the_precision_are_left_out_and_wishes_for_one_pool_are_refused() -> None:

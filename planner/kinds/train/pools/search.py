@@ -4,25 +4,26 @@ Levels are those of `planner.kinds.train.search.search`. Shape suffixes: N node,
 """
 
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
-from itertools import product
 
 import numpy as np
 
-from planner.arrays import Floats, Ints
+from planner.arrays import Bools, Floats, Ints
 from planner.costs.training.config import Schedule
 from planner.kinds.train.evaluation.choice import PlanChoice
 from planner.kinds.train.job import TrainJob
 from planner.kinds.train.pools.across import ReplicasAcross, StagesAcross
 from planner.kinds.train.pools.links import joined_sharing
+from planner.kinds.train.pools.nodes import Nodes, chosen, nodes_of_replicas, nodes_of_stages
 from planner.kinds.train.pools.speeds import Speeds
 from planner.kinds.train.search.bounds import Floor
 from planner.kinds.train.search.search import JobCandidate, PlanSearch
 from planner.kinds.train.space.contexts import undominated
+from planner.kinds.train.space.distinct import distinct
 from planner.kinds.train.space.space import (
-    ShardShape,
     Space,
     divisors,
     kept_states,
@@ -41,22 +42,6 @@ FEW_RANKS = 8
 """Up to so many data-parallel ranks of a pool every number is tried, then powers of two and divisors of its GPUs."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Nodes:
-    """Combinations of level 1 [N] with what each pool takes [N, P]: ranks of the pipeline, or data-parallel ones."""
-
-    shapes: tuple[ShardShape, ...]
-    shape_N: Ints
-    pp_N: Ints
-    dp_N: Ints
-    taken_NP: Ints
-
-    def node(self, index: int) -> tuple[ShardShape, int, int, tuple[int, ...]]:
-        """Shape, pp, dp and what each pool takes of one of them."""
-        shape = self.shapes[self.shape_N[index]]
-        return shape, int(self.pp_N[index]), int(self.dp_N[index]), tuple(self.taken_NP[index].tolist())
-
-
 class PoolsSearch(PlanSearch):
     """One way across some pools, in this order."""
 
@@ -64,25 +49,24 @@ class PoolsSearch(PlanSearch):
         super().__init__(jobs, common_job(jobs), limits, value)
 
     def plant(self) -> Space:
-        shapes: dict[ShardShape, int] = {}
-        space, rows = self.rows()
-        columns = [(shapes.setdefault(shape, len(shapes)), *numbers) for shape, numbers in rows]
-        table = np.array(columns, np.int64).reshape(len(columns), 3 + len(self.jobs))
-        self.nodes = nodes = Nodes(tuple(shapes), table[:, 0], table[:, 1], table[:, 2], table[:, 3:])
-        seconds_N, children_N = self.bounds(nodes)
-        seconds_N = seconds_N + self.job.rates.get("step_s")
-        ranks_N = np.array([shape.tp * shape.cp for shape in shapes], np.int64)[nodes.shape_N]
+        space, self.nodes = self.planted()
+        nodes, seconds_N = self.nodes, self.bounds(self.nodes) + self.job.rates.get("step_s")
+        ranks_N = np.array([shape.tp * shape.cp for shape in nodes.shapes], np.int64)[nodes.shape_N]
         gpus_N = ranks_N * nodes.pp_N * nodes.dp_N
-        self.set_children(seconds_N * gpus_N if self.job.per_gpu else seconds_N, children_N)
+        self.set_children(seconds_N * gpus_N if self.job.per_gpu else seconds_N, self.children(nodes))
         return space
 
     @abstractmethod
-    def rows(self) -> tuple[Space, list[tuple[ShardShape, tuple[int, ...]]]]:
-        """The space, and its combinations with what each pool takes: shape, then pp, dp and the number of each pool."""
+    def planted(self) -> tuple[Space, Nodes]:
+        """The space, and its combinations with what each pool takes."""
 
     @abstractmethod
-    def bounds(self, nodes: Nodes) -> tuple[Floats, Ints]:
-        """Least seconds of the micro-batches of a step of each node, and candidates below it [N]."""
+    def bounds(self, nodes: Nodes) -> Floats:
+        """Least seconds of the micro-batches of a step of each node [N]."""
+
+    @abstractmethod
+    def children(self, nodes: Nodes) -> Ints:
+        """Candidates below each node [N]."""
 
     def degrees(self, nodes: Ints) -> tuple[Ints, Ints]:
         tp_K = np.array([shape.tp for shape in self.nodes.shapes], np.int64)
@@ -98,38 +82,37 @@ class PoolsSearch(PlanSearch):
 class StagesSearch(PoolsSearch):
     """One pipeline with ranks on every pool, pools in this order."""
 
-    def rows(self) -> tuple[Space, list[tuple[ShardShape, tuple[int, ...]]]]:
+    def planted(self) -> tuple[Space, Nodes]:
         space = space_of(self.job)
         self.tally.illegal.update(space.illegal)
-        rows: list[tuple[ShardShape, tuple[int, ...]]] = []
-        for node in np.flatnonzero(undominated(space, self.tables)).tolist():
-            stage_gpus = int(space.tp[node] * space.cp[node] * space.dp[node])
-            most = tuple(job.num_gpus // stage_gpus for job in self.jobs)
-            pp, dp = int(space.pp[node]), int(space.dp[node])
-            ways = (taken for taken in divisions(pp, most) if self._launched(stage_gpus, taken))
-            rows += [(space.shape(node), (pp, dp, *taken)) for taken in ways]
-        return space, rows
+        nodes = nodes_of_stages(space, undominated(space, self.tables), [job.num_gpus for job in self.jobs])
+        return space, chosen(nodes, self._launched(nodes)) if self.job.strict else nodes
 
-    def _launched(self, stage_gpus: int, taken: Sequence[int]) -> bool:
-        """Whether all nodes of all pools hold equally many ranks, where the problem names an engine."""
-        ranks = zip(self.jobs, taken, strict=True)
-        each = {int(ranks_of_node(job, np.array(stage_gpus * stages))) for job, stages in ranks}
-        return not self.job.strict or (len(each) == 1 and 0 not in each)
+    def _launched(self, nodes: Nodes) -> Bools:
+        """Whether all nodes of all pools hold equally many ranks, as launchers of engines ask for [N]."""
+        ranks_N = np.array([shape.tp * shape.cp for shape in nodes.shapes], np.int64)[nodes.shape_N] * nodes.dp_N
+        each_PN = np.array([ranks_of_node(job, ranks_N * nodes.taken_NP[:, p]) for p, job in enumerate(self.jobs)])
+        return np.asarray((each_PN > 0).all(axis=0) & (each_PN == each_PN[0]).all(axis=0))
 
-    def bounds(self, nodes: Nodes) -> tuple[Floats, Ints]:
-        seconds_N, children_N = np.zeros(len(nodes.pp_N)), np.zeros(len(nodes.pp_N), np.int64)
+    def bounds(self, nodes: Nodes) -> Floats:
+        seconds_N = np.zeros(len(nodes.pp_N))
         for index, shape in enumerate(nodes.shapes):
             rows = np.flatnonzero(nodes.shape_N == index)
             tables = self.tables(shape)
             speeds = Speeds.of(tables, 1, [None] * len(tables), 0, heads=False)
             batches = self.job.options.global_batch // (nodes.dp_N[rows] * shape.micro_batch)
-            taken, which = np.unique(nodes.taken_NP[rows], axis=0, return_inverse=True)
-            seconds_N[rows] = batches * speeds.slowest_s(taken.astype(np.float64))[which.ravel()]
-            for pp, dp in {(int(pp), int(dp)) for pp, dp in zip(nodes.pp_N[rows], nodes.dp_N[rows], strict=True)}:
-                number = len(list(self._runs(pp, self.job.options.global_batch // (dp * shape.micro_batch))))
-                number *= len(list(kept_states(self.job, shape, dp, pp)))
-                children_N[rows[(nodes.pp_N[rows] == pp) & (nodes.dp_N[rows] == dp)]] = number
-        return seconds_N, children_N
+            taken, which = distinct(*nodes.taken_NP[rows].T)
+            seconds_N[rows] = batches * speeds.slowest_s(taken.T.astype(np.float64))[which]
+        return seconds_N
+
+    def children(self, nodes: Nodes) -> Ints:
+        kinds, kind_N = distinct(nodes.shape_N, nodes.dp_N, np.minimum(nodes.pp_N, 2))
+        states = [len(list(kept_states(self.job, nodes.shapes[shape], dp, pp))) for shape, dp, pp in kinds.T.tolist()]
+        sizes = np.array([shape.micro_batch for shape in nodes.shapes], np.int64)
+        batches_N = self.job.options.global_batch // (nodes.dp_N * sizes[nodes.shape_N])
+        pairs, pair_N = distinct(nodes.pp_N, batches_N)
+        runs = [len(list(self._runs(pp, batches))) for pp, batches in pairs.T.tolist()]
+        return np.array(states, np.int64)[kind_N] * np.array(runs, np.int64)[pair_N]
 
     def candidates(self, node: int) -> Iterator[JobCandidate]:
         shape, pp, dp, ranks = self.nodes.node(node)
@@ -153,38 +136,41 @@ class ReplicasSearch(PoolsSearch):
     """Data-parallel ranks on every pool; states are not gathered or scattered every micro-batch, since pools differ in
     how many micro-batches they do."""
 
-    def rows(self) -> tuple[Space, list[tuple[ShardShape, tuple[int, ...]]]]:
-        dp_of_pools: list[dict[tuple[ShardShape, int], list[int]]] = []
+    def planted(self) -> tuple[Space, Nodes]:
         spaces = [space_of(job, _replica_counts(job)) for job in self.jobs]
         for space in spaces:
             self.tally.illegal.update(space.illegal)
-            of_pool: dict[tuple[ShardShape, int], list[int]] = {}
-            for node in np.flatnonzero(undominated(space, self.tables)).tolist():
-                of_pool.setdefault((space.shape(node), int(space.pp[node])), []).append(int(space.dp[node]))
-            dp_of_pools.append(of_pool)
-        rows: list[tuple[ShardShape, tuple[int, ...]]] = []
-        asked = self.job.options.search.dp
-        for shape, pp in dp_of_pools[0]:
-            for taken in product(*(of_pool.get((shape, pp), []) for of_pool in dp_of_pools)):
-                gpus = shape.tp * shape.cp * pp * sum(taken)
-                if gpus <= self.job.num_gpus and (asked is None or sum(taken) in asked):
-                    rows.append((shape, (pp, sum(taken), *taken)))
-        return replace(spaces[0], axes=merged_axes([space.axes for space in spaces])), rows
+        nodes = nodes_of_replicas(spaces, [undominated(space, self.tables) for space in spaces])
+        ranks_N = np.array([shape.tp * shape.cp for shape in nodes.shapes], np.int64)[nodes.shape_N] * nodes.dp_N
+        legal_N, asked = ranks_N * nodes.pp_N <= self.job.num_gpus, self.job.options.search.dp
+        if asked is not None:
+            legal_N &= np.isin(nodes.dp_N, asked)
+        return replace(spaces[0], axes=merged_axes([space.axes for space in spaces])), chosen(nodes, legal_N)
 
-    def bounds(self, nodes: Nodes) -> tuple[Floats, Ints]:
-        seconds_N, children_N = np.zeros(len(nodes.pp_N)), np.zeros(len(nodes.pp_N), np.int64)
-        each = [len(list(self._states(pp))) for pp in (1, 2)]
-        for index, pp in {(int(i), int(pp)) for i, pp in zip(nodes.shape_N, nodes.pp_N, strict=True)}:
-            rows = np.flatnonzero((nodes.shape_N == index) & (nodes.pp_N == pp))
-            shape = nodes.shapes[index]
-            slowest_P = np.array([Floor(table, pp, further_heads=False).slowest_s for table in self.tables(shape)])
-            batches = self.job.options.global_batch // shape.micro_batch
-            seconds_N[rows] = batches / (nodes.taken_NP[rows] / slowest_P).sum(axis=1)
-            children_N[rows] = [
-                each[pp > 1] * len(list(self._shareable(pp, batches, tuple(taken))))
-                for taken in nodes.taken_NP[rows].tolist()
+    def bounds(self, nodes: Nodes) -> Floats:
+        kinds, kind_N = distinct(nodes.shape_N, nodes.pp_N)
+        slowest_KP = np.array(
+            [
+                [Floor(table, pp, further_heads=False).slowest_s for table in self.tables(nodes.shapes[index])]
+                for index, pp in kinds.T.tolist()
             ]
-        return seconds_N, children_N
+        ).reshape(-1, len(self.jobs))
+        batches = [self.job.options.global_batch // shape.micro_batch for shape in nodes.shapes]
+        rate_N = (nodes.taken_NP / slowest_KP[kind_N]).sum(axis=1)
+        return np.asarray(np.array(batches, np.float64)[nodes.shape_N] / rate_N)
+
+    def children(self, nodes: Nodes) -> Ints:
+        states = np.array([len(list(self._states(pp))) for pp in (1, 2)])
+        sizes = np.array([shape.micro_batch for shape in nodes.shapes], np.int64)
+        batches_N = self.job.options.global_batch // sizes[nodes.shape_N]
+        number_N = np.zeros(len(batches_N), np.int64)
+        for pp in np.unique(nodes.pp_N).tolist():
+            rows = np.flatnonzero(nodes.pp_N == pp)
+            for unit, runs in Counter(_unit(schedule, pp) for schedule, _ in self._runs(pp, pp)).items():
+                kinds, kind_N = distinct(batches_N[rows], *np.sort(nodes.taken_NP[rows], axis=1).T)
+                able = [_can_share(batches, tuple(taken), unit) for batches, *taken in kinds.T.tolist()]
+                number_N[rows] += runs * np.array(able, np.int64)[kind_N]
+        return np.asarray(states[np.minimum(nodes.pp_N, 2) - 1] * number_N)
 
     def _states(self, pp: int) -> Iterator[tuple[int, frozenset[str]]]:
         """ZeRO stages whose exchange comes once a step, all ranks sharing the states, each with what is moved out."""
@@ -195,7 +181,7 @@ class ReplicasSearch(PoolsSearch):
 
     def _shareable(self, pp: int, batches: int, taken: tuple[int, ...]) -> Iterator[tuple[Schedule, int]]:
         for schedule, vpp in self._runs(pp, pp):
-            if _can_share(batches, taken, pp if schedule == "interleaved" else 1):
+            if _can_share(batches, tuple(sorted(taken)), _unit(schedule, pp)):
                 yield schedule, vpp
 
     def candidates(self, node: int) -> Iterator[JobCandidate]:
@@ -231,13 +217,9 @@ def common_job(jobs: Sequence[TrainJob]) -> TrainJob:
     return replace(jobs[0], machine=machine, num_gpus=min(most, limit or most))
 
 
-@lru_cache(maxsize=4096)
-def divisions(total: int, most: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    """Every way to give `total` ranks to pools in order, at least one and at most so many each."""
-    if len(most) == 1:
-        return ((total,),) if 1 <= total <= most[0] else ()
-    firsts = range(1, min(most[0], total - len(most) + 1) + 1)
-    return tuple((first, *rest) for first in firsts for rest in divisions(total - first, most[1:]))
+def _unit(schedule: Schedule, pp: int) -> int:
+    """In how many micro-batches at a time a pipeline takes them: interleaved ones in rounds."""
+    return pp if schedule == "interleaved" else 1
 
 
 @lru_cache(maxsize=65536)

@@ -101,8 +101,13 @@ class Speeds:
         shared_M = self.floors[0].work_s / (ranks_MP / self.ratio_P).sum(axis=1)
         value_C = np.unique(self.layers_PL)
         layers_PC = np.array([np.searchsorted(row, value_C * (1.0 + 1e-12), side="right") for row in self.layers_PL])
-        enough_MC = ranks_MP @ layers_PC >= self.layers_PL.shape[1]
-        return np.asarray(np.maximum(shared_M, value_C[enough_MC.argmax(axis=1)]))
+        low_M = np.zeros(len(ranks_MP), np.int64)
+        high_M = np.full(len(ranks_MP), len(value_C) - 1)  # in which a rank of any pool has time for all layers
+        while (low_M < high_M).any():
+            middle_M = (low_M + high_M) // 2
+            enough_M = (ranks_MP * layers_PC[:, middle_M].T).sum(axis=1) >= self.layers_PL.shape[1]
+            low_M, high_M = np.where(enough_M, low_M, middle_M + 1), np.where(enough_M, middle_M, high_M)
+        return np.asarray(np.maximum(shared_M, value_C[high_M]))
 
 
 def pool_floor(choice: PlanChoice, floor: Floor, more_s: float) -> PoolFloor:

@@ -1,10 +1,12 @@
 """The best use of several pools: one alone, one pipeline across some, or data-parallel replicas in some."""
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations, permutations
 
 from planner.errors import PlannerError
+from planner.kinds.train.choice import left_of
 from planner.kinds.train.job import TrainJob
 from planner.kinds.train.pools.search import ReplicasSearch, StagesSearch, merged_axes
 from planner.kinds.train.search.one_pool import OnePoolSearch
@@ -14,14 +16,18 @@ from planner.progress import Limits
 
 MOST_JOINED = 3
 """Pools that one plan takes up."""
+DIVES = 8
+"""Leaves that a search closes out of turn after 1, 2, 4, ... nodes, for a plan early."""
 
 
 def best_use(jobs: Sequence[TrainJob], limits: Limits, value: float = float("inf")) -> SearchResult:
-    """The best plan over all uses of the pools that beats `value`, searched together.
+    """The best plan over all uses of the pools that beats `value`, searched together, those of one pool begun first.
+
+    The time limit counts from here; all uses are bounded however short it is, so that the bound is that of all.
 
     Raises PlannerError for wishes that hold on one pool only.
     """
-    options = jobs[0].options
+    started_s, options = time.monotonic(), jobs[0].options
     where = jobs[0].resolved.where
     if options.search.layerwise:
         raise PlannerError("`layerwise` with several pools", where=where(("options", "search")), hint="keep one pool")
@@ -34,7 +40,7 @@ def best_use(jobs: Sequence[TrainJob], limits: Limits, value: float = float("inf
                 hint="write `search: {pools: one}`, or keep one pool",
             )
     uses = list(_uses(jobs, limits, value))
-    reason = prove([search for _, search in uses], limits)
+    reason = prove([search for _, search in uses], left_of(limits, started_s), DIVES)
     return merged([replace(search.result(reason), uses=(name,)) for name, search in uses])
 
 

@@ -337,10 +337,13 @@ class PlanSearch(BestFirst[Leaf]):
             self.limits.tell(f"step {evaluation.step_s:.4g} s with {evaluation.choice.num_gpus} GPUs")
 
 
-def prove(searches: Sequence[PlanSearch], limits: Limits) -> str:
-    """Search on wherever the least bound is left, until no search can beat the best value of all; why it stopped."""
+def prove(searches: Sequence[PlanSearch], limits: Limits, dives: int = 0) -> str:
+    """Search on wherever the least bound is left, until no search can beat the best value of all; why it stopped.
+
+    `dives`: as of `search_all`.
+    """
     deadline = float("inf") if limits.time_limit_s is None else time.perf_counter() + limits.time_limit_s
-    reason = search_all(searches, max(MARGIN, limits.gap), deadline)
+    reason = search_all(searches, max(MARGIN, limits.gap), deadline, dives)
     for search in searches:
         search.leave_rest()
     return reason
