@@ -24,7 +24,7 @@ from planner.costs.training.parameters import (
     host_state_bytes,
     layer_parameters,
     lora_state_bytes,
-    rank_parameters,
+    parameters_of_ranks,
     state_bytes,
 )
 from planner.costs.training.rates import Rates, default_rates
@@ -76,7 +76,7 @@ def memory(config: TrainingConfig, rates: Rates | None = None) -> RankBytes:
     """Every rank of the pipeline; raises PlannerError for sizes that its schedule has no order for."""
     context_bytes = (rates or default_rates()).get("memory.context_bytes")
     ranks = stages_of_rank(config)
-    held = [rank_parameters(config, rank) for rank in range(config.pp)]
+    held = parameters_of_ranks(config)
     states = [state_bytes(config, own) + lora_state_bytes(config, own) for own in held]
     work, last = work_bytes(config), config.pp * config.vpp - 1
     work_R = [work.on_last_bytes if last in stages else work.layer_bytes for stages in ranks]

@@ -80,11 +80,13 @@ def total_parameters(arch: Architecture) -> float:
 
 def rank_parameters(config: TrainingConfig, rank: int) -> Parameters:
     """Elements on a rank of pipeline rank `rank`: its vpp stages, with embedding and output matrix at the ends."""
-    total = Parameters()
+    return parameters_of_ranks(config)[rank]
+
+
+def parameters_of_ranks(config: TrainingConfig) -> tuple[Parameters, ...]:
+    """Elements on a rank of each of the pp pipeline ranks."""
     elements = stage_parameters(config)
-    for stage in stages_of_rank(config)[rank]:
-        total += elements[stage]
-    return total
+    return tuple(sum((elements[stage] for stage in stages), Parameters()) for stages in stages_of_rank(config))
 
 
 def stage_parameters(config: TrainingConfig) -> tuple[Parameters, ...]:
