@@ -75,6 +75,11 @@ def half_of(limits: Limits) -> Limits:
     return limits if limits.time_limit_s is None else replace(limits, time_limit_s=limits.time_limit_s / 2)
 
 
+def run_out(limits: Limits) -> bool:
+    """Whether no time is left of the limits, as `left_of` gives them."""
+    return limits.time_limit_s is not None and limits.time_limit_s <= LEAST_S
+
+
 def share_filled(best: Evaluation) -> float:
     """Of the memory of its GPU, what the fullest rank fills."""
     return float((best.memory.total_R / best.device_R).max())

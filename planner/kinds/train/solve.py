@@ -14,6 +14,7 @@ from planner.kinds.train.choice import (
     measured_jobs,
     preferred,
     roomy_jobs,
+    run_out,
     wants_room,
 )
 from planner.kinds.train.decision import TrainDecision
@@ -92,10 +93,16 @@ def _cautious(jobs: Sequence[TrainJob], result: SearchResult, left: Callable[[],
 def _searched(
     parts: Iterable[Sequence[TrainJob]], result: SearchResult, most: float, left: Callable[[], Limits]
 ) -> list[Inside]:
-    """The best plans up to `most` of parts of the space that `result` is of; the rest of them by what comes first."""
-    inside = []
+    """The best plans up to `most` of parts of the space that `result` is of; the rest of them by what comes first.
+
+    None of any part where no time is left to bound all uses of several pools, which takes seconds.
+    """
+    inside: list[Inside] = []
     for jobs in parts:
-        own = best_plan(jobs, half_of(left()), float("inf") if result.compared else most)
+        limits = left()
+        if len(jobs) > 1 and run_out(limits):
+            return []
+        own = best_plan(jobs, half_of(limits), float("inf") if result.compared else most)
         inside.append(Inside(tuple(jobs), best_with_decided(jobs, own, left)))
         most = min(most, own.value or most)
     return inside

@@ -16,6 +16,7 @@ from planner.emit.registry import emit
 from planner.errors import PlannerError
 from planner.execute.shards.spec import role_spec
 from planner.kinds.registry import checksummed
+from planner.kinds.train.choice import LEAST_S
 from planner.kinds.train.decision import TrainDecision
 from planner.kinds.train.evaluation.choice import PlanChoice
 from planner.kinds.train.evaluation.evaluate import evaluate
@@ -203,6 +204,17 @@ def test_three_pools_have_a_plan_early_and_a_bound_of_all_their_uses() -> None:
     assert early.tally.evaluated < proven.tally.evaluated
     assert early.tally.candidates == proven.tally.candidates
     assert len(early.uses) == 19
+
+
+def test_without_time_left_no_other_plan_is_preferred_to_the_fastest(monkeypatch: pytest.MonkeyPatch) -> None:
+    search = {"cp": 1, "pools": "stages", "tp": [1, 2], "pp": [2, 3], "micro_batch": [4, 8]}
+    data = problem(global_batch=48, cluster=TWO, search=search)
+    usual, _ = _solved(data)
+    monkeypatch.setattr("planner.kinds.train.solve.left_of", lambda limits, _: replace(limits, time_limit_s=LEAST_S))
+    stopped, _ = _solved(data)
+    assert usual.certificate.within is not None
+    assert stopped.certificate.within is None
+    assert (usual.certificate.status, stopped.certificate.status) == ("feasible", "optimal")
 
 
 def test_nodes_across_pools_are_all_that_numbers_allow() -> None:
