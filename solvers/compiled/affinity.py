@@ -6,10 +6,12 @@ Shape suffixes: N drawn set, K item of a set, E item, G group of bins.
 import numpy as np
 from numba import njit
 
+from planner.solvers.compilation.kept import kept
 from planner.solvers.compilation.parts import part
 
 
-@njit(cache=True)
+@kept
+@njit
 def pair_counts(items_NK, num_items):
     """[E, E] how many sets hold both items; 0 on the diagonal."""
     counts_EE = np.zeros((num_items, num_items))
@@ -21,7 +23,8 @@ def pair_counts(items_NK, num_items):
     return counts_EE
 
 
-@njit(cache=True)
+@kept
+@njit
 def cluster(group_E, counts_EE, sweeps):
     """Swaps of items between groups, in place, while they put more pairs into one group; O(sweeps x E^2)."""
     E, G = len(group_E), group_E.max() + 1
@@ -53,7 +56,8 @@ def cluster(group_E, counts_EE, sweeps):
             return
 
 
-@njit(cache=True)
+@kept
+@njit
 def savings(items_NK, group_E, num_groups):
     """[E, G] mean number of groups that a set needs less when `g` holds one more copy of `e`, that copy alone."""
     saved_EG = np.zeros((len(group_E), num_groups))
@@ -90,7 +94,8 @@ def _cost(e, g, weight_E, copies_E, resident_EG, load_G, speed_G, mean, saved_EG
     return cost
 
 
-@njit(cache=True)
+@kept
+@njit
 def place_copies(weight_E, group_E, free_G, speed_G, saved_EG, price, calm, sweeps):
     """The item in every free slot of every group (group by group), each best given the others, until none changes.
 

@@ -12,6 +12,7 @@ import numpy as np
 from numba import njit
 
 from planner.arrays import Bools, Floats, Ints
+from planner.solvers.compilation.kept import kept
 from planner.solvers.compilation.parts import part
 
 
@@ -46,7 +47,8 @@ def _term(mean, variance, lam):
     return np.exp(min(lam * (mean - 1.0) + 0.5 * lam * lam * variance, 600.0))
 
 
-@njit(cache=True)
+@kept
+@njit
 def fill(s):
     """What follows from `item_P`, but the terms; the arrays come zeroed."""
     for p in range(len(s.item_P)):
@@ -239,7 +241,8 @@ def _try_recount(s, a, f, lam, price, limit, most_saved):
     s.item_P[a] = f
 
 
-@njit(cache=True)
+@kept
+@njit
 def anneal(s, lam, price, steps, hot, cold, most_saved, inside, seed):
     """`s` changed in place by `steps` trials, one in five a change of copies, at falling temperatures.
 

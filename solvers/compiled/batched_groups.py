@@ -7,6 +7,7 @@ import numba
 import numpy as np
 
 from planner.arrays import Floats, Ints
+from planner.solvers.compilation.kept import kept
 
 PREFILL, DECODE, IDLE = 0, 1, -1
 LATEST = np.iinfo(np.int64).max
@@ -16,7 +17,7 @@ F = TypeVar("F", bound=Callable[..., object])
 
 def part(function: F) -> F:
     """No part makes an array, so that references to arrays, which callers hold, are not counted: 13 times faster."""
-    return cast(F, _numba.njit(cache=True, error_model="numpy", _nrt=False)(function))
+    return kept(cast(F, _numba.njit(error_model="numpy", _nrt=False)(function)))
 
 
 class Rules(NamedTuple):

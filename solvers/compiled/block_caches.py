@@ -3,8 +3,11 @@
 import numpy as np
 from numba import njit
 
+from planner.solvers.compilation.kept import kept
 
-@njit(cache=True)
+
+@kept
+@njit
 def distances(first_R, block_A, num_blocks):
     """Distinct blocks used since each block was, -1 for none; blocks of a request are touched last to first."""
     touches = len(block_A)
@@ -41,7 +44,8 @@ def distances(first_R, block_A, num_blocks):
     return out
 
 
-@njit(cache=True)
+@kept
+@njit
 def pinned_hits(first_R, block_A, home_B, pinned_B, room_N):
     """Which accesses hit: pinned blocks always, others where their home still has them, and none after one that misses.
 

@@ -5,21 +5,26 @@ numba's own `into[:] = source` brings a message for shapes that differ, and all 
 
 from numba import njit
 
+from planner.solvers.compilation.kept import kept
 
-@njit(cache=True)
+
+@kept
+@njit
 def copy_row(source, into):
     for n in range(len(source)):
         into[n] = source[n]
 
 
-@njit(cache=True)
+@kept
+@njit
 def copy_rows(source, into):
     for r in range(len(source)):
         for n in range(source.shape[1]):
             into[r, n] = source[r, n]
 
 
-@njit(cache=True)
+@kept
+@njit
 def move_item(row, source, target):
     """Takes what stands at `source` out of the row and puts it at `target`."""
     taken = row[source]

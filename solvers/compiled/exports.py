@@ -8,6 +8,7 @@ Suffixes: E item, R bin, J free slot of a bin.
 import numpy as np
 from numba import njit
 
+from planner.solvers.compilation.kept import kept
 from planner.solvers.compilation.parts import part
 from planner.solvers.compiled.copies import copy_row
 
@@ -92,7 +93,8 @@ def _relay(i, wanted, least, relays, slots_R, tiny, first_R, left_E, excess_R, u
             excess_R[taker] += given
 
 
-@njit(cache=True)
+@kept
+@njit
 def transport(
     T, relays, least, weight_E, first_R, load_R, speed_R, slots_R, left_E, excess_R, slack_R, used_R, item_RJ,
     amount_RJ, chain,
@@ -131,7 +133,8 @@ def transport(
         slack_R[j] = slack_R[j] - given if used_R[j] < slots_R[j] else 0.0
 
 
-@njit(cache=True)
+@kept
+@njit
 def export(weight_E, first_R, speed_R, slots_R, least, relays, goal, rounds, item_RJ, amount_RJ):
     """The least time to which bisection brings all bins; the pieces handed over are left in the last two arrays.
 
@@ -176,7 +179,8 @@ def export(weight_E, first_R, speed_R, slots_R, least, relays, goal, rounds, ite
     return best
 
 
-@njit(cache=True)
+@kept
+@njit
 def lay_out(
     weight_E, first_R, speed_R, slots_R, first_slot_R, first_G, least, relays, tolerance, rounds, item_RJ, amount_RJ,
     item_P, share_P,
@@ -211,7 +215,8 @@ def lay_out(
     return ratio
 
 
-@njit(cache=True)
+@kept
+@njit
 def lay_out_all(
     weight_NE, first_R, speed_R, slots_R, first_slot_R, first_G, least, relays, tolerance, rounds, item_NP, share_NP,
     ratio_N,
@@ -226,7 +231,8 @@ def lay_out_all(
         )  # fmt: skip
 
 
-@njit(cache=True)
+@kept
+@njit
 def export_in_groups(
     weight_E, first_R, speed_R, slots_R, first_G, least, relays, tolerance, rounds, item_RJ, amount_RJ
 ):  # fmt: skip
@@ -256,7 +262,8 @@ def export_in_groups(
     return slowest / (weight_E.sum() / speed_R.sum())
 
 
-@njit(cache=True)
+@kept
+@njit
 def export_rows(
     weight_NE, first_R, speed_R, slots_R, first_G, least, relays, tolerance, rounds, item_NRJ, amount_NRJ, ratio_N
 ):  # fmt: skip

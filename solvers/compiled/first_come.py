@@ -3,8 +3,11 @@
 import numpy as np
 from numba import njit
 
+from planner.solvers.compilation.kept import kept
 
-@njit(cache=True)
+
+@kept
+@njit
 def lost(
     time_J, model_J, hosts_MG, count_M, shape_G, stage_s_CMK, stages_C, limit_s_M, most, end_s_J, left_M, weight_M
 ):

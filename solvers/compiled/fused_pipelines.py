@@ -8,6 +8,7 @@ one after the other, jobs within).
 import numpy as np
 from numba import njit
 
+from planner.solvers.compilation.kept import kept
 from planner.solvers.compilation.parts import part
 from planner.solvers.compiled.copies import copy_rows, move_item
 
@@ -16,7 +17,8 @@ TOLERANCE = 1e-9
 FIRSTS = 3  # distinct types of a critical block that may move to either end of it
 
 
-@njit(cache=True)
+@kept
+@njit
 def dispatch(shop, weight_T, in_flight_T, noise, seed):
     """Sequences [M, P] of a machine that never waits: the ready type of most weight goes first; and whether all ran.
 
@@ -65,7 +67,8 @@ def dispatch(shop, weight_T, in_flight_T, noise, seed):
     return sequence_MP, left == 0
 
 
-@njit(cache=True)
+@kept
+@njit
 def replay(shop, sequence_MP, length_M, first_T, start_O, job_MP):
     """The makespan of the sequences, every task as early as it can; infinite where they wait for each other.
 
@@ -123,7 +126,8 @@ def _fits(shop, sequence_P, length, machine, count_T):
     return True
 
 
-@njit(cache=True)
+@kept
+@njit
 def _add_moves(sequence_P, first, last, machine, moves, count):
     """Moves out of one critical block: the nearest tasks of other types to its front and to its end, and one swap."""
     for step in (1, -1):
@@ -189,7 +193,8 @@ def _critical_moves(shop, sequence_MP, length_M, first_T, start_O, job_MP, type_
         last = position_O[task]
 
 
-@njit(cache=True)
+@kept
+@njit
 def anneal(shop, sequence_MP, length_M, bound, iterations, hot, cold, seed):
     """The best sequences found by simulated annealing over critical moves, and their makespan; stops at `bound`.
 

@@ -2,8 +2,11 @@
 
 from numba import njit
 
+from planner.solvers.compilation.kept import kept
 
-@njit(cache=True)
+
+@kept
+@njit
 def push(keys, items, base, size, key, item):
     """Adds to the heap of `size` entries that starts at `base`; the caller counts one more."""
     place = size
@@ -18,7 +21,8 @@ def push(keys, items, base, size, key, item):
     items[base + place] = item
 
 
-@njit(cache=True)
+@kept
+@njit
 def drop(keys, items, base, size):
     """Removes the first of the heap of `size` entries that starts at `base`; the caller counts one less."""
     last = size - 1

@@ -9,6 +9,7 @@ mean, variance, then factors.
 import numpy as np
 from numba import njit
 
+from planner.solvers.compilation.kept import kept
 from planner.solvers.compilation.parts import owning_part, part
 from planner.solvers.compiled.copies import copy_row
 
@@ -135,7 +136,8 @@ def _best_recount(
     return best_e, best_p
 
 
-@njit(cache=True)
+@kept
+@njit
 def rebalance(
     item_P, bin_P, first_R, mean_E, variance_E, factor_FE, z, speed_R, allowed_ER, resident_ER, goal, steps, thrifty
 ):  # fmt: skip

@@ -3,8 +3,11 @@
 import numpy as np
 from numba import njit
 
+from planner.solvers.compilation.kept import kept
 
-@njit(cache=True)
+
+@kept
+@njit
 def shortest_paths(count_T, layers, length_C, used_CT, path_C):
     """Least path of stages that cover so many layers with exactly these nodes, and the stage that came last. [S, L + 1]
 
@@ -47,7 +50,8 @@ def shortest_paths(count_T, layers, length_C, used_CT, path_C):
     return least, last
 
 
-@njit(cache=True)
+@kept
+@njit
 def cheapest_cover(units_I, price_I, wanted):
     """Least price of items, each any number of times, whose units come to `wanted` at least; the items."""
     least = np.full(wanted + 1, np.inf)
@@ -69,7 +73,8 @@ def cheapest_cover(units_I, price_I, wanted):
     return least[wanted], items[:count]
 
 
-@njit(cache=True)
+@kept
+@njit
 def most_flow(capacity_VV, source, sink):
     """The maximum flow of whole capacities, by shortest augmenting paths; what is left stands in their place."""
     vertices = len(capacity_VV)

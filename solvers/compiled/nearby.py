@@ -6,6 +6,7 @@ Weight comes from all bins alike, and copies share equally. Shape suffixes: E it
 import numpy as np
 from numba import njit
 
+from planner.solvers.compilation.kept import kept
 from planner.solvers.compilation.parts import part
 
 
@@ -69,7 +70,8 @@ def _recount_fits(e, f, r, weight_E, copies_E, placed_ER, load_R, speed_R, goal)
     return True
 
 
-@njit(cache=True)
+@kept
+@njit
 def _apply_recount(e, f, r, weight_E, copies_E, placed_ER, load_R):
     for q in range(len(load_R)):
         if placed_ER[e, q]:
@@ -112,7 +114,8 @@ def _best_recount(a, item_P, bin_P, group_R, weight_E, copies_E, placed_ER, coun
     return best, most
 
 
-@njit(cache=True)
+@kept
+@njit
 def draw_near(item_P, bin_P, group_R, weight_E, speed_R, source_G, goal, sweeps):
     """`item_P` changed in place while more weight can be carried nearby with every bin within `goal`."""
     E, R = len(weight_E), len(speed_R)

@@ -6,8 +6,11 @@ Throughput scheduling with release and deadline in one order, and a shortest pat
 import numpy as np
 from numba import njit
 
+from planner.solvers.compilation.kept import kept
 
-@njit(cache=True)
+
+@kept
+@njit
 def most_on_time(release_J, deadline_J, work_J, cap):
     """How many jobs can be on time, counting up to `cap` of them left out before it gives up with -1."""
     J = len(release_J)
@@ -40,7 +43,8 @@ def most_on_time(release_J, deadline_J, work_J, cap):
     return count
 
 
-@njit(cache=True)
+@kept
+@njit
 def _drop(kept, start, best, count, release_J, work_J):
     """Takes the job at place `best` out; those behind it move up as far as their releases let them."""
     end = start[best - 1] + work_J[kept[best - 1]] if best > 0 else -np.inf
@@ -51,7 +55,8 @@ def _drop(kept, start, best, count, release_J, work_J):
         end = moved + work_J[k]
 
 
-@njit(cache=True)
+@kept
+@njit
 def least_path(release_J, deadline_J, room_X, fine_s, coarse_s, knee, dense, growth):
     """Units on the shortest path, and the windows on it as steps of the grid of lengths; the path's value.
 
@@ -95,7 +100,8 @@ def least_path(release_J, deadline_J, room_X, fine_s, coarse_s, knee, dense, gro
     return units, windows[:count], value[J]
 
 
-@njit(cache=True)
+@kept
+@njit
 def _step(length_s, fine_s, coarse_s, knee):
     """The first step of the grid that is no shorter than the window: `knee` fine ones, then coarse ones."""
     step = int(np.ceil(length_s / fine_s - 1e-9))
@@ -104,7 +110,8 @@ def _step(length_s, fine_s, coarse_s, knee):
     return knee + int(np.ceil((length_s - knee * fine_s) / coarse_s - 1e-9))
 
 
-@njit(cache=True)
+@kept
+@njit
 def _numbers(J, dense, growth):
     numbers = np.empty(J, np.int64)
     count, number = 0, 1

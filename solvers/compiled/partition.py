@@ -3,8 +3,11 @@
 import numpy as np
 from numba import njit
 
+from planner.solvers.compilation.kept import kept
 
-@njit(cache=True)
+
+@kept
+@njit
 def cut(cost_SII, least_S):
     """(count_S, bottleneck) of the cut with the least slowest stage, then the least sum of squares; counts -1 if none.
 

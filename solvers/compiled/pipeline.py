@@ -3,13 +3,15 @@
 import numpy as np
 from numba import njit
 
+from planner.solvers.compilation.kept import kept
 from planner.solvers.pass_orders import fill_phases, fill_rounds
 
-_rounds = njit(cache=True)(fill_rounds)
-_phases = njit(cache=True)(fill_phases)
+_rounds = kept(njit(fill_rounds))
+_phases = kept(njit(fill_phases))
 
 
-@njit(cache=True)
+@kept
+@njit
 def rounds(ranks, chunks, batches):
     """Rows [R, N, 3] under 1F1B and its interleaved form."""
     out = np.zeros((ranks, 2 * chunks * batches, 3), np.int64)
@@ -18,7 +20,8 @@ def rounds(ranks, chunks, batches):
     return out
 
 
-@njit(cache=True)
+@kept
+@njit
 def phases(program_RPK, arms_RA3, most):
     """Rows [R, most, 3] and how many of them [R] from the phases of each rank."""
     R = len(program_RPK)
@@ -29,7 +32,8 @@ def phases(program_RPK, arms_RA3, most):
     return out, count_R
 
 
-@njit(cache=True)
+@kept
+@njit
 def simulate(row_RN3, count_R, batches, forward_S, input_S, weight_S, joined_S, handover_S, start_RN):
     """Fills `start_RN`; returns (end_R, busy_R), or empty arrays where ranks wait for each other for ever.
 
@@ -87,7 +91,8 @@ def simulate(row_RN3, count_R, batches, forward_S, input_S, weight_S, joined_S, 
     return free_R, busy_R
 
 
-@njit(cache=True)
+@kept
+@njit
 def fill_resident(row_RN3, count_R, resident_S, kept_S, level_RN):
     """Fills `level_RN` with what is resident on each rank during each pass.
 

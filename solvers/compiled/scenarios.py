@@ -6,8 +6,11 @@ Shape suffixes: M scenario, E item, G group.
 import numpy as np
 from numba import njit
 
+from planner.solvers.compilation.kept import kept
 
-@njit(cache=True)
+
+@kept
+@njit
 def _gain(e, f, g, h, weight_EM, load_GM):
     """How much the sum of squared loads falls when `e` of group `g` and `f` of group `h` change places."""
     gain = 0.0
@@ -17,7 +20,8 @@ def _gain(e, f, g, h, weight_EM, load_GM):
     return 2.0 * gain
 
 
-@njit(cache=True)
+@kept
+@njit
 def balance(weight_ME, group_E, num_groups, least_gain, most_swaps):
     """Swaps of items between groups, in place: while each lowers the sum over scenarios and groups of the squared load
     by `least_gain` or more, and for at most `most_swaps`. Weights of a scenario are scaled to a mean load of 1.

@@ -3,8 +3,11 @@
 import numpy as np
 from numba import njit
 
+from planner.solvers.compilation.kept import kept
 
-@njit(cache=True)
+
+@kept
+@njit
 def _pour(weight, hosts, count, load_R, speed_R, carried):
     """`weight` over the first `count` bins of `hosts` so that the loaded ones end together; fills `carried`."""
     active = np.ones(count, np.bool_)
@@ -26,7 +29,8 @@ def _pour(weight, hosts, count, load_R, speed_R, carried):
         carried[h] = level * speed_R[hosts[h]] - load_R[hosts[h]] if active[h] else 0.0
 
 
-@njit(cache=True)
+@kept
+@njit
 def pour_shares(item_P, bin_P, weight_E, speed_R, share_P, goal, sweeps):
     """`share_P` changed in place towards the least slowest bin for this placement; returns its time.
 

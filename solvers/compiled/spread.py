@@ -6,12 +6,14 @@ Shape suffixes: E item, R bin, P slot (bin-major). A bin's time is its load divi
 import numpy as np
 from numba import njit
 
+from planner.solvers.compilation.kept import kept
 from planner.solvers.compilation.parts import owning_part, part
 
 EPS = 1e-12
 
 
-@njit(cache=True)
+@kept
+@njit
 def greedy_copies(weight_E, num_slots, most_E):
     """Copies of each item: one each, then one more for whichever has the most weight a copy; O(P log E).
 
@@ -69,7 +71,8 @@ def _make_room(e, item_P, first_R, used_R, load_R, placed_ER, allowed_ER, each_E
     return -1
 
 
-@njit(cache=True)
+@kept
+@njit
 def longest_first(weight_E, copies_E, first_R, speed_R, allowed_ER, order_E):
     """Every copy, in the order of `order_E`, to the bin that then finishes first; no bin holds two copies of one item.
 
@@ -96,7 +99,8 @@ def longest_first(weight_E, copies_E, first_R, speed_R, allowed_ER, order_E):
     return item_P, complete
 
 
-@njit(cache=True)
+@kept
+@njit
 def fill_free(item_P, bin_P, weight_E, allowed_ER):
     """Every free slot (-1) of `item_P`, in place, with the item its bin lacks that has most weight a copy; whether all
     could be filled."""
@@ -302,7 +306,8 @@ def _keep(item_P, copies_E, each_E, load_R, placed_ER, into_P, into_copies_E, in
             into_ER[e, r] = placed_ER[e, r]
 
 
-@njit(cache=True)
+@kept
+@njit
 def improve(item_P, bin_P, first_R, weight_E, speed_R, allowed_ER, goal, steps, seed):
     """`item_P` improved in place by descent from repeated kicks; returns the time of its slowest bin."""
     np.random.seed(seed)
@@ -352,7 +357,8 @@ def improve(item_P, bin_P, first_R, weight_E, speed_R, allowed_ER, goal, steps, 
     return best
 
 
-@njit(cache=True)
+@kept
+@njit
 def slots_bound(weight_E, num_slots, top_speed, low):
     """A time, at least `low`, below which the items would need more slots than there are; by bisection."""
     high = max(weight_E.max() / top_speed, low)
@@ -375,7 +381,8 @@ def _slots_needed(weight_E, most):
     return needed
 
 
-@njit(cache=True)
+@kept
+@njit
 def width_bound(heaviest, slots_R, speed_R, low):
     """A time, at least `low`, below which bins with few slots cannot carry all weight; by bisection.
 

@@ -3,10 +3,12 @@
 import numpy as np
 from numba import njit
 
+from planner.solvers.compilation.kept import kept
 from planner.solvers.compiled.heaps import drop, push
 
 
-@njit(cache=True)
+@kept
+@njit
 def starts(ready_s_J, service_s_J, servers):
     """Starts of jobs that equal servers take in the order in which they are ready, of equals the first listed."""
     order = np.argsort(ready_s_J, kind="mergesort")
@@ -22,7 +24,8 @@ def starts(ready_s_J, service_s_J, servers):
     return start_s_J
 
 
-@njit(cache=True)
+@kept
+@njit
 def chunks(begin_s_R, tokens_R, step_s, first, rest):
     """Chunks of replies: when each is ready, whose it is, its tokens, and the tokens before it."""
     count = 0

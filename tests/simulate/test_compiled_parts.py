@@ -103,7 +103,7 @@ def test_a_program_is_kept_by_its_sources_wherever_they_lie(tmp_path: Path, monk
         module: Any = ModuleType("program")
         monkeypatch.setitem(sys.modules, "program", module)
         exec(compile(source, str(path), "exec"), vars(module))
-        program: Any = entry(path)(module.twice)
+        program: Any = entry(module.twice)
         assert program(21) == 42
         compilations.append((len(program.stats.cache_hits), len(program.stats.cache_misses)))
     assert compilations == [(0, 1), (1, 0)]

@@ -7,6 +7,7 @@ from planner.estimate.compiled.colocated import colocated
 from planner.estimate.compiled.disaggregated import disaggregated
 from planner.estimate.compiled.quantiles import BINS, gap_quantiles, weighted_quantiles
 from planner.estimate.compiled.sending import Requests
+from planner.solvers.compilation.kept import kept
 from planner.solvers.compilation.parts import inlined_part, owning_part
 
 MOST_REQUESTS = 6000  # simulated of one run; those of later rounds count for the others
@@ -79,7 +80,8 @@ def _write_quantiles(run, requests, gaps, watch, here, asked, levels, out):
     weighted_quantiles(latency[begin:end], once, later, levels, out[3])
 
 
-@njit(cache=True)
+@kept
+@njit
 def simulate_all(runs, draws, levels, means, quantiles):
     """Means [3, N] of all runs [N], and quantiles [4, levels, N] where `levels` are any: TTFT, gaps, TPOT, latency."""
     prompts, answers, delays, between, noise = draws

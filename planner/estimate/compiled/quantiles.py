@@ -6,6 +6,7 @@ Bins are of equal width in the logarithm, so that factors by which steps are lon
 import numpy as np
 from numba import njit
 
+from planner.solvers.compilation.kept import kept
 from planner.solvers.compilation.parts import part
 
 BINS = 4096
@@ -22,7 +23,8 @@ def count_gaps(counts, gap_s, number):
         counts[min(place, BINS - 1)] += number
 
 
-@njit(cache=True)
+@kept
+@njit
 def gap_quantiles(counts, deviation, levels, out):
     """Of gaps times independent lognormal factors of mean 1 and this deviation of the logarithm; NaN of none."""
     spread = counts
@@ -47,7 +49,8 @@ def gap_quantiles(counts, deviation, levels, out):
         below += spread[place]
 
 
-@njit(cache=True)
+@kept
+@njit
 def weighted_quantiles(values, first, later, levels, out):
     """Of values of which the first so many weigh 1, those after them `later` each."""
     order = np.argsort(values)

@@ -9,6 +9,7 @@ from collections import namedtuple
 import numpy as np
 from numba import njit
 
+from planner.solvers.compilation.kept import kept
 from planner.solvers.compiled.heaps import drop, push
 
 Curve = namedtuple("Curve", "step_s sequence_s token_s")
@@ -21,7 +22,8 @@ samples that run by the step that ends them; each has made `steps_R`, for `size_
 """
 
 
-@njit(cache=True, forceinline=True)
+@kept
+@njit(forceinline=True)
 def fits(replicas, r, sample):
     """Whether a replica has a slot and KV cache for a sample; one without samples takes any."""
     need = replicas.prompt_Q[sample] + replicas.output_Q[sample]
@@ -29,7 +31,8 @@ def fits(replicas, r, sample):
     return size < replicas.slots and (size == 0 or replicas.reserved_R[r] + need <= replicas.kv_tokens)
 
 
-@njit(cache=True, forceinline=True)
+@kept
+@njit(forceinline=True)
 def admit(replicas, r, sample):
     """The sample decodes on the replica from its next step on."""
     ends = replicas.steps_R[r] + replicas.output_Q[sample]
@@ -39,20 +42,23 @@ def admit(replicas, r, sample):
     replicas.reserved_R[r] += replicas.prompt_Q[sample] + replicas.output_Q[sample]
 
 
-@njit(cache=True, forceinline=True)
+@kept
+@njit(forceinline=True)
 def advance(replicas, r, steps):
     """So many steps of the replica."""
     replicas.context_R[r] += replicas.size_R[r] * steps
     replicas.steps_R[r] += steps
 
 
-@njit(cache=True, forceinline=True)
+@kept
+@njit(forceinline=True)
 def steps_left(replicas, r):
     """Steps until a sample of the replica is done."""
     return replicas.finish[r * replicas.slots] - replicas.steps_R[r]
 
 
-@njit(cache=True, forceinline=True)
+@kept
+@njit(forceinline=True)
 def release(replicas, r):
     """The sample of the replica that is done first; it leaves."""
     base = r * replicas.slots
@@ -65,7 +71,8 @@ def release(replicas, r):
     return sample
 
 
-@njit(cache=True, forceinline=True)
+@kept
+@njit(forceinline=True)
 def decode_s(curve, replicas, r):
     """Seconds until a sample of the replica is done."""
     steps, size = steps_left(replicas, r), replicas.size_R[r]
@@ -73,7 +80,8 @@ def decode_s(curve, replicas, r):
     return steps * (curve.step_s + curve.sequence_s * size) + curve.token_s * context
 
 
-@njit(cache=True, forceinline=True)
+@kept
+@njit(forceinline=True)
 def steps_under_way(curve, replicas, r, wanted_s):
     """The fewest steps of the replica that take `wanted_s`, and the seconds that they do."""
     size = replicas.size_R[r]

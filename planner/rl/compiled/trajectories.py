@@ -9,6 +9,7 @@ from collections import namedtuple
 import numpy as np
 from numba import njit
 
+from planner.solvers.compilation.kept import kept
 from planner.solvers.compilation.parts import owning_part, part
 from planner.solvers.compiled.heaps import drop, push
 
@@ -279,7 +280,8 @@ def _deal(s):
             position = (position + 1) % num
 
 
-@njit(cache=True)
+@kept
+@njit
 def run_trajectories(s, stop_after, until_s, arrival_s):
     """Simulates until `stop_after` trajectories are done, or all, or up to `until_s`; returns when that is.
 

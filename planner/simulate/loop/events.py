@@ -303,7 +303,7 @@ def schedule_all(s: RunState, now_s: float) -> None:
         schedule_group(s, s.dirty[index], now_s)
 
 
-@entry()
+@entry
 def run_loop(a: RunState) -> None:
     """Runs until nothing more will happen, or to the limits of time and events."""
     s = state_of(*a)

@@ -386,7 +386,8 @@ def is_compiled(*, elastic: bool = False) -> bool:
 
     Elastic fleets have a program of their own.
     """
-    from planner.simulate.loop.elastic.program import SOURCES
-    from planner.simulate.loop.program import cache_folder
+    from planner.simulate.loop.elastic.events import run_elastic_loop
+    from planner.simulate.loop.events import run_loop
+    from planner.solvers.compilation.kept import is_kept
 
-    return any(cache_folder(*(SOURCES if elastic else ())).rglob("*.nbc"))
+    return is_kept(run_elastic_loop if elastic else run_loop)

@@ -3,6 +3,7 @@
 import numpy as np
 from numba import njit
 
+from planner.solvers.compilation.kept import kept
 from planner.solvers.compilation.parts import inlined_part, part
 from planner.solvers.compiled.copies import copy_row
 
@@ -40,7 +41,8 @@ def place(seconds_NC, width_C, ranks, choice_N, block_N, load_R):
     return top, square / blocks
 
 
-@njit(cache=True)
+@kept
+@njit
 def anneal_degrees(seconds_NC, width_C, ranks, choice_N, block_N, target, steps, seed, hot, cold):
     """Improves the degrees in place; the most loaded rank. Judged by it and a tenth of the root mean square."""
     np.random.seed(seed)
@@ -144,7 +146,8 @@ def growth(load_R, more_R, low, high, target):
     return change
 
 
-@njit(cache=True)
+@kept
+@njit
 def anneal_blocks(seconds_NC, width_C, ranks, choice_N, block_N, target, steps, seed, hot, cold):
     """Improves degrees and blocks in place; the most loaded rank. seconds_NC: infinite where a sequence does not fit.
 

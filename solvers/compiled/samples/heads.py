@@ -3,11 +3,13 @@
 import numpy as np
 from numba import njit
 
+from planner.solvers.compilation.kept import kept
 from planner.solvers.compilation.parts import inlined_part
 from planner.solvers.compiled.copies import copy_row
 
 
-@njit(cache=True)
+@kept
+@njit
 def anneal_heads(value_H, held_H, most_held, group_H, groups, steps, seed):
     """Improves a placement in place by moves and exchanges; the fullest rank, infinite where no memory limit held."""
     np.random.seed(seed)
@@ -70,7 +72,8 @@ def first_left(group_H):
     return h
 
 
-@njit(cache=True)
+@kept
+@njit
 def least_by_groups(value_H, held_H, most_held, groups, cutoff, most_nodes, best_H):
     """(fullest rank, nodes) of the best placement, below `cutoff`; heads in the order of the arrays, largest first.
 

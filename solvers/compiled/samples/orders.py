@@ -3,6 +3,7 @@
 import numpy as np
 from numba import njit
 
+from planner.solvers.compilation.kept import kept
 from planner.solvers.compilation.parts import inlined_part, part
 from planner.solvers.compiled.copies import copy_row, copy_rows, move_item
 
@@ -46,7 +47,8 @@ def _finish(forward_NR, backward_NR, order, count, begin, free_R, ends_R, back_R
     return last
 
 
-@njit(cache=True)
+@kept
+@njit
 def span(forward_NR, backward_NR, order, count, free_R, ends_R, back_R):
     """Seconds of the first `count` samples of an order under 1F1B, without transfers; the last three are scratch."""
     R = forward_NR.shape[1]
@@ -69,7 +71,8 @@ def _begin(forward_NR, backward_NR, own, left_R, tail_R):
             tail_R[r] = min(tail_R[r], way)
 
 
-@njit(cache=True)
+@kept
+@njit
 def best_order(forward_NR, backward_NR, own, cutoff_s, most_nodes, best):
     """(seconds, nodes) of the best order of the samples `own`, written to `best`; infinite where none is below cutoff.
 
@@ -126,7 +129,8 @@ def best_order(forward_NR, backward_NR, own, cutoff_s, most_nodes, best):
     return best_s, nodes
 
 
-@njit(cache=True)
+@kept
+@njit
 def anneal(forward_NR, backward_NR, order_DK, steps, seed):
     """Improves orders in place by exchanges of two places; returns the longest span. Source of the method: annealing.
 

@@ -3,6 +3,7 @@
 import numpy as np
 from numba import njit
 
+from planner.solvers.compilation.kept import kept
 from planner.solvers.compilation.parts import inlined_part, part
 from planner.solvers.compiled.copies import copy_rows, move_item
 
@@ -91,7 +92,8 @@ def along(count, by):
     return source, target if 0 <= target < count else source
 
 
-@njit(cache=True)
+@kept
+@njit
 def anneal_passes(
     order_RN, count_R, duration_O, held_O, capacity_R, start_O, before_E, group_O, number, steps, seed, hot
 ):

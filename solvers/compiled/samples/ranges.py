@@ -6,6 +6,7 @@ Arrays: load_S operations by server, doc_D3 rows (server, tokens, unused), taken
 import numpy as np
 from numba import njit
 
+from planner.solvers.compilation.kept import kept
 from planner.solvers.compilation.parts import inlined_part, part
 from planner.solvers.compiled.copies import copy_row, copy_rows
 
@@ -203,7 +204,8 @@ def take_back(load_S, doc_D2, ranges_DW2, count_D, shards_N4, kept_N4, number):
     return kept
 
 
-@njit(cache=True)
+@kept
+@njit
 def search(load_S, capacity, doc_D2, start_S, end_S, settings, rounds, work, seed, best_N4):
     """(bytes, shards) of the best of many fills, each repaired again and again; infinite where none was complete.
 

@@ -6,8 +6,11 @@ Shape suffixes: S stage, B rack, N cells of a stage, K cells of the rack, W stag
 import numpy as np
 from numba import njit
 
+from planner.solvers.compilation.kept import kept
 
-@njit(cache=True)
+
+@kept
+@njit
 def least_by_whole(replicas, most, gradient_S, activation_S, told_apart):
     """The least bytes [W, K] that K cells send by stages that the rack has whole or not at all, the last W or more.
 
@@ -44,7 +47,8 @@ def least_by_whole(replicas, most, gradient_S, activation_S, told_apart):
     return least_WK
 
 
-@njit(cache=True)
+@kept
+@njit
 def least_time_s(least_K, free_B, rate_B, cells, dust):
     """The least time at which racks have room for so many cells together, each for as many as it sends by then."""
     times = np.empty(free_B.sum() + len(free_B))

@@ -6,6 +6,7 @@ Shape suffixes: S stage, B rack.
 import numpy as np
 from numba import njit
 
+from planner.solvers.compilation.kept import kept
 from planner.solvers.compilation.parts import part
 from planner.solvers.compiled.copies import copy_rows
 
@@ -24,7 +25,8 @@ def uplink_bytes(count_S, replicas, gradient_S, activation_S):
     return out
 
 
-@njit(cache=True)
+@kept
+@njit
 def anneal(count_BS, free_B, rate_B, replicas, gradient_S, activation_S, steps, seed):
     """The counts with the shortest busiest uplink among those that the walk passes; `free_B` are nodes left over."""
     np.random.seed(seed)

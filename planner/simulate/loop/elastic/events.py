@@ -22,7 +22,7 @@ from planner.simulate.loop.elastic.fields import (
 )
 from planner.simulate.loop.elastic.groups import decode, give_up, note_tokens
 from planner.simulate.loop.elastic.prefills import prefill, whole_blocks
-from planner.simulate.loop.elastic.program import SOURCES, common_of
+from planner.simulate.loop.elastic.program import common_of
 from planner.simulate.loop.elastic.state import Common
 from planner.simulate.loop.elastic.times import size
 from planner.simulate.loop.fields import (
@@ -182,7 +182,7 @@ def arrive_all(s: RunState, c: Common, now_s: float) -> None:
         r = next_arrived(s, now_s)
 
 
-@entry(*SOURCES)
+@entry
 def run_elastic_loop(a: RunState, b: Common) -> None:
     """Runs until nothing more will happen, or to the limits of time and events."""
     s, c = state_of(*a), common_of(*b)
