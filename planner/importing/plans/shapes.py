@@ -2,9 +2,10 @@
 
 A plan counts limits by attention rank, and of colocated instances the prompt tokens of a step beside its decoding ones.
 vLLM counts limits by data-parallel rank and both sorts of tokens together (`vllm/v1/core/sched/scheduler.py`); SGLang
-counts requests and chunks of all ranks of data-parallel attention together, whose tp spans them
-(`sglang/srt/server_args.py`); TensorRT-LLM likewise with `enable_attention_dp`, limits by rank (`llm_args.py`). In vLLM
-and SGLang data parallelism of a model without experts is replicas beside each other.
+counts stated requests and all chunks of the ranks of data-parallel attention together, whose tp spans them
+(`sglang/srt/server_args.py`), and requests that nobody states by rank (`srt/model_executor/pool_configurator.py`);
+tp of TensorRT-LLM spans them with `enable_attention_dp`, limits are by rank (`llm_args.py`). In vLLM and SGLang data
+parallelism of a model without experts is replicas beside each other.
 """
 
 import math
@@ -61,13 +62,17 @@ class EngineRole:
         """Instances of a plan in one replica of the artifact."""
         return self.degree("dp") if not self.experts and not self.shared else 1
 
-    def limit(self, field: str, setting: str) -> tuple[int, str | None]:
-        """A limit as the artifact or else the engine has it, and what says so in the latter case."""
+    def limit(self, field: str, setting: str, ranks: int) -> tuple[int, str | None]:
+        """The limit of each attention rank, and what says so where it is the engine's.
+
+        `ranks` share what an artifact states. An engine's defaults have a rule of their own (`engine_setting`).
+        """
         value = self.role[field]
         if isinstance(value, int) and value > 0:
-            return value, None
-        default = int(engine_setting(self.engine, setting, None, self.gpu))
-        return default, f"{self.role['role']}: {field} is left to {self.engine}, whose default here is {default}"
+            return max(value // ranks, 1), None
+        default = int(engine_setting(self.engine, setting, None, self.gpu, ranks))
+        each = " for each attention rank" if ranks > 1 else ""
+        return default, f"{self.role['role']}: {field} is left to {self.engine}, whose default here is {default}{each}"
 
     def shape(self) -> InstanceShape:
         """The degrees of one instance, and how its experts lie."""
@@ -91,10 +96,9 @@ class EngineRole:
     def instances(self) -> tuple[Instances, list[str]]:
         """The instances, and the defaults of the engine that they rest on."""
         shape, replicas, function = self.shape(), self.degree("replicas"), self.role["role"]
-        batch, said_batch = self.limit("max_num_seqs", "max_batch")
-        tokens, said_tokens = self.limit("chunk_tokens", "chunk_tokens")
         ranks = shape.dp if self.shared and self.engine == "sglang" else 1
-        batch, tokens = max(batch // ranks, 1), max(tokens // ranks, 1)
+        batch, said_batch = self.limit("max_num_seqs", "max_batch", ranks)
+        tokens, said_tokens = self.limit("chunk_tokens", "chunk_tokens", ranks)
         if function == "colocated" and self.engine != "sglang":
             tokens = max(tokens - batch, tokens // LEAST_SHARE)
         chunk = 0 if function == "decode" else tokens
