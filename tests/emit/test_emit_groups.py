@@ -10,12 +10,14 @@ import pytest
 import yaml
 
 from planner.api import solve
+from planner.check import check_plan
 from planner.emit.options import ClusterOptions
 from planner.emit.registry import emit
 from planner.errors import PlannerError
 from planner.kinds.place.decision import PlaceDecision
 from planner.kinds.registry import find_kind
 from planner.load.problems import load_problem
+from planner.plan.findings import FAILED
 from planner.plan.schema import Envelope
 
 FOUR = Path(__file__).parent.parent.parent / "examples" / "place-four-models.yaml"
@@ -158,16 +160,16 @@ def test_every_group_is_a_worker_that_takes_one_replica_of_each_of_its_models(
     service = of_kind(documents(files["plan.yaml"]), "RayService")
     workers = next(iter(service.values()))["spec"]["rayClusterConfig"]["workerGroupSpecs"]
     assert len(workers) == len(decision.roles)
-    room = Counter[str]()
-    for worker in workers:
-        room.update(json.loads(json.loads(worker["rayStartParams"]["resources"])))
-    wanted = Counter[str]()
+    offered = [json.loads(json.loads(worker["rayStartParams"]["resources"])) for worker in workers]
+    room = sum(map(Counter[str], offered), Counter[str]())
+    wanted, shares = Counter[str](), dict[str, float]()
     for application in documents(files["serve.yaml"])[0]["applications"]:
         (config,) = application["args"]["llm_configs"]
         (bundle,) = config["placement_group_config"]["bundles"]
         (own,) = (name for name in bundle if name not in ("GPU", "CPU"))
         wanted[own] = config["deployment_config"]["autoscaling_config"]["max_replicas"] * bundle[own]
-        assert bundle["GPU"] <= 1.0 / max(Counter(host.group for host in decision.hosts).values())
+        shares[own] = bundle["GPU"]
+    assert all(sum(share for name, share in shares.items() if name in own) <= 1.0 + 1e-9 for own in offered)
     assert wanted == room
     assert sorted(wanted.values()) == sorted(Counter(host.model for host in decision.hosts).values())
 
@@ -220,4 +222,17 @@ def test_a_plan_inside_a_plan_that_is_none_is_refused_with_its_place() -> None:
     decision = find_kind("workflow").decision.model_validate(envelope.decision)
     with pytest.raises(PlannerError, match="must be at least 1, found -3") as raised:
         emit(envelope, decision, "argo")
-    assert raised.value.where == "in a part of the plan.roles.0.replicas"
+    assert raised.value.where.endswith(".plan.decision.roles.0.replicas")
+    (told,) = (each for each in check_plan(envelope, decision) if each.rule == "workflow.plan")
+    assert (told.verdict, told.where) == (FAILED, raised.value.where)
+
+
+def test_a_role_of_a_plan_inside_a_plan_that_differs_from_that_of_the_plan_fails_its_check() -> None:
+    data = json.loads((PLANS / "workflow.json").read_text())
+    role = data["decision"]["roles"][0]
+    role["limits"] = {**role.get("limits", {}), "max_batch": 7}
+    envelope = Envelope.model_validate(data)
+    decision = find_kind("workflow").decision.model_validate(envelope.decision)
+    (told,) = (each for each in check_plan(envelope, decision) if each.rule == "workflow.plan")
+    assert told.verdict == FAILED
+    assert role["name"] in told.what

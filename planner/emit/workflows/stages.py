@@ -13,8 +13,8 @@ from planner.emit.names import label_of
 from planner.emit.options import ClusterOptions
 from planner.emit.registry import EmitTarget, LayoutPlan, targets
 from planner.errors import PlannerError
-from planner.kinds.registry import find_kind
 from planner.kinds.workflow.decision import StageChoice, WorkflowDecision
+from planner.kinds.workflow.nested import serving_plan
 from planner.kinds.workflow.options import WorkflowOptions
 from planner.kinds.workflow.stage_options import FunctionOption, StageSpec
 from planner.plan.schema import Decision, Envelope
@@ -53,8 +53,7 @@ class Stage:
 
     def nested(self) -> tuple[Envelope, Decision]:
         """The serving plan of a model stage."""
-        envelope = Envelope.model_validate(self.choice.plan)
-        return envelope, find_kind("serve").decision.model_validate(envelope.decision)
+        return serving_plan(self.choice)
 
     def url(self, options: ClusterOptions, target: str) -> str:
         """Where it answers inside the cluster."""

@@ -3,7 +3,9 @@
 from collections import Counter
 from collections.abc import Iterator
 
+from planner.errors import PlannerError
 from planner.kinds.workflow.decision import WorkflowDecision
+from planner.kinds.workflow.nested import plan_place, roles_of, serving_plan
 from planner.kinds.workflow.options import WorkflowOptions
 from planner.kinds.workflow.schedules.rules import schedule_rules
 from planner.plan.findings import Finding
@@ -24,7 +26,7 @@ def check(envelope: Envelope, decision: WorkflowDecision) -> list[Finding]:
         return [*findings, *_stages(decision, _pools(options, decision))]
     findings += _stages(decision, {stage.name for stage in options.stages})
     scheduled = schedule_rules(options, decision) if all(finding.ok for finding in findings) else ()
-    return [*findings, *scheduled, *_served(decision), *_orders(decision, options)]
+    return [*findings, *scheduled, *_served(decision), *_carried(decision), *_orders(decision, options)]
 
 
 def _pools(options: WorkflowOptions, decision: WorkflowDecision) -> set[str]:
@@ -51,6 +53,23 @@ def _served(decision: WorkflowDecision) -> Iterator[Finding]:
         what = f"{len(choice.roles)} roles, {'a' if choice.plan is not None else 'no'} serving plan"
         hint = "give a served stage plan, limit and roles, and others none"
         yield Finding("workflow.served", right, what, f"stages.{choice.stage}", hint)
+
+
+def _carried(decision: WorkflowDecision) -> Iterator[Finding]:
+    """Serving plans inside the plan are plans, whose roles are those of their stage."""
+    roles = {role.name: role for role in decision.roles}
+    for choice in decision.stages:
+        if choice.plan is None:
+            continue
+        try:
+            _, serving = serving_plan(choice)
+        except PlannerError as error:
+            yield Finding("workflow.plan", False, error.what, error.where, error.hint)
+            continue
+        own, stated = {role.name: role for role in roles_of(choice.stage, serving)}, set(choice.roles)
+        unlike = sorted(name for name in own.keys() | stated if own.get(name) != roles.get(name))
+        what = f"its role `{unlike[0]}` differs from that of the plan" if unlike else "its roles are those of the plan"
+        yield Finding("workflow.plan", not unlike, what, plan_place(choice), "state the same role in both")
 
 
 def _orders(decision: WorkflowDecision, options: WorkflowOptions) -> Iterator[Finding]:

@@ -6,6 +6,7 @@ from planner.errors import PlannerError
 from planner.kinds.workflow.graph.candidates import Candidate
 from planner.kinds.workflow.graph.serving import Served
 from planner.kinds.workflow.graph.setting import GraphSetting
+from planner.kinds.workflow.nested import role_name
 from planner.plan.blocks import block_on
 from planner.plan.placement import devices
 from planner.plan.schema import Block
@@ -45,11 +46,6 @@ def _moved(setting: GraphSetting, stage: int, plan: Served, behind: int) -> tupl
         )
         for block in plan.decision.placement
     )
-
-
-def role_name(stage: str, role: str) -> str:
-    """How the plan calls a role of the serving plan of a stage."""
-    return f"{stage}-{role}"
 
 
 def _size(plan: Served) -> int:

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
-from pydantic import ValidationError
 
 from planner.costs.rates.calibration import load_calibration
 from planner.documents.files import digest
@@ -24,9 +23,10 @@ from planner.kinds.workflow.graph.choose import (
     streams_of,
 )
 from planner.kinds.workflow.graph.draws import scenarios_judged
-from planner.kinds.workflow.graph.floor import laid, role_name
+from planner.kinds.workflow.graph.floor import laid
 from planner.kinds.workflow.graph.serving import Served, embedded
 from planner.kinds.workflow.graph.setting import GraphSetting, read_setting
+from planner.kinds.workflow.nested import plan_place, roles_of, serving_plan
 from planner.plan.evidence import weighted_shares
 from planner.plan.findings import Finding
 from planner.plan.restated import Restated
@@ -120,12 +120,8 @@ def _row(setting: GraphSetting, stage: int, choice: StageChoice, hand: AtHand) -
 
 def _served(setting: GraphSetting, stage: int, choice: StageChoice, hand: AtHand) -> Served:
     """The serving plan of a stage, stated again from its own decision."""
-    where, kind = f"decision.stages.{choice.stage}.plan", find_kind("serve")
-    try:
-        stated = Envelope.model_validate(choice.plan)
-        decision = kind.decision.model_validate(stated.decision)
-    except ValidationError:
-        raise PlannerError("is no serving plan", where=where, hint="solve again") from None
+    where, kind = plan_place(choice), find_kind("serve")
+    stated, decision = serving_plan(choice)
     pools = [pool.name for pool in setting.resolved.pools]
     named = {role.pool for role in decision.roles}
     if len(named) != 1 or not named <= set(pools) or choice.limit_s is None:
@@ -186,9 +182,7 @@ def _choice(stage: str, row: Candidate) -> StageChoice:
 
 
 def _roles(stage: str, row: Candidate) -> tuple[Role, ...]:
-    """Roles of the serving plan of a stage, by names that say whose they are."""
-    roles = () if row.served is None else row.served.decision.roles
-    return tuple(role.model_copy(update={"name": role_name(stage, role.name)}) for role in roles)
+    return () if row.served is None else roles_of(stage, row.served.decision)
 
 
 def _predictions(setting: GraphSetting, decision: WorkflowDecision, told: Reached) -> Iterator[Prediction]:
