@@ -17,12 +17,11 @@ from planner.errors import PlannerError
 from planner.problem.cached_prefixes import BoughtTier, CachedPrefixes
 from planner.problem.prefix_tiers import PrefixCacheSpec
 from planner.schema.base import Path
+from planner.simulate.fleet.instances import BLOCK_TOKENS
 from planner.simulate.prefixes.trace_blocks import block_requests
 from planner.simulate.requests.traces import Trace
 from planner.solvers.caches.block_requests import BlockRequests
 from planner.solvers.caches.stack_distances import NEVER, stack_distances
-
-KV_BLOCK_TOKENS = 16  # of engines: the block of the last token of a prompt is computed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -137,7 +136,7 @@ def prefix_choices(
                 hint="give a unit that holds a block or more",
             )
     input_R = trace.input_tokens
-    most_R = (input_R - 1) // KV_BLOCK_TOKENS * KV_BLOCK_TOKENS
+    most_R = (input_R - 1) // BLOCK_TOKENS * BLOCK_TOKENS  # the block of the last token of a prompt is computed
     ends_A = np.minimum((requests.position_A + 1) * block_tokens, most_R[requests.request_A])
     starts_A = np.minimum(requests.position_A * block_tokens, most_R[requests.request_A])
     return PrefixChoices(

@@ -15,8 +15,8 @@ from planner.kinds.serve.steady.candidates import Candidate
 from planner.kinds.serve.steady.demand import served_of
 from planner.kinds.serve.steady.points import Needs, PoolCosts
 from planner.problem.resolve import Resolved
+from planner.simulate.fleet.instances import BLOCK_TOKENS
 
-BLOCK_TOKENS = 16  # of a KV cache block: a sequence takes whole ones
 ALL = 1.0 - 1e-9  # of the requests: none is served whole
 
 
