@@ -11,7 +11,7 @@ from typing import Any
 from planner.documents.read import parse_document
 from planner.engines.serving.registry import SERVING_ENGINES
 from planner.errors import PlannerError
-from planner.importing.formats import charts, kubernetes, post_training, recipes, titan, training
+from planner.importing.formats import charts, kubernetes, post_training, recipes, titan, training, verl
 from planner.importing.formats.commands import serving_script
 from planner.importing.formats.jobs import ways_of_jobs
 from planner.importing.formats.slurm import allocation_of
@@ -282,7 +282,7 @@ def _training(launch: Launch, allocated: tuple[int | None, int | None]) -> Readi
     if launch.engine in ("deepspeed", "llama-factory", "torchrun", "nemo-automodel"):
         return training.read_configured(launch, allocated)
     readers = {
-        "verl": post_training.read_verl,
+        "verl": verl.read_verl,
         "slime": post_training.read_slime,
         "openrlhf": post_training.read_openrlhf,
     }
