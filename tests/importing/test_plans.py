@@ -10,13 +10,16 @@ from planner.check import check_plan
 from planner.cli.main import main
 from planner.emit.registry import emit
 from planner.errors import PlannerError
+from planner.hardware.library import find_accelerator
 from planner.importing.plans.any_kind import plan_of_reading
 from planner.importing.plans.post_training import rl_notes, rl_problem
 from planner.importing.plans.question import Question
+from planner.importing.plans.shapes import EngineRole
 from planner.importing.plans.training import training_problem
 from planner.importing.records import Reading
 from planner.importing.registry import Artifact, read_artifact
 from planner.kinds.serve.options import ServeDecision
+from planner.models.library import find_model
 
 LOAD = Question.of("input=1000,output=200,rate=2/s", cluster="gpu=h100,nodes=1")
 
@@ -82,6 +85,20 @@ VLLM_BALANCED = "vllm serve Qwen/Qwen3-30B-A3B --data-parallel-size 8 --enable-e
 def test_experts_that_an_engine_places_by_load_are_those_of_the_plan(script: str, copies: int | None) -> None:
     (role,) = read(f"#!/bin/bash\n{script}\n").fields["roles"]
     assert role.get("redundant_experts") == copies
+
+
+@pytest.mark.parametrize(
+    ("flags", "limits"),
+    [("", (2048, 1024)), ("--max-running-requests 512 --chunked-prefill-size 16384", (64, 2048))],
+)
+def test_attention_ranks_of_sglang_share_what_is_stated_and_chunks_that_are_not(
+    flags: str, limits: tuple[int, int]
+) -> None:
+    """Its default of requests is counted by rank (`srt/model_executor/pool_configurator.py`), that of chunks is not."""
+    (role,) = read(f"#!/bin/bash\n{BALANCED}{flags}\n").fields["roles"]
+    gpu = find_accelerator("h100")
+    part, _ = EngineRole("sglang", role, find_model("Qwen/Qwen3-30B-A3B"), gpu).instances()
+    assert (part.max_batch, part.chunk_tokens) == limits
 
 
 def test_copies_of_experts_are_priced_and_launched_again() -> None:
