@@ -2,7 +2,7 @@
 
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -16,7 +16,10 @@ from planner.kinds.serve.plan.certificate import objective
 from planner.kinds.serve.plan.decode import envelope
 from planner.kinds.serve.simulated.placements import Deployment, with_placement
 from planner.kinds.serve.steady.candidates import Candidate
-from planner.kinds.serve.steady.search import Outcome, ServeSetting, prepare, search
+from planner.kinds.serve.steady.demand import relaxed
+from planner.kinds.serve.steady.formulate import formulate
+from planner.kinds.serve.steady.points import Tally
+from planner.kinds.serve.steady.search import Outcome, ServeSetting, list_candidates, prepare, search
 from planner.kinds.serve.verified.budget import Budget
 from planner.kinds.serve.verified.capacity import LoadKept
 from planner.kinds.serve.verified.cheaper import Cheaper
@@ -120,6 +123,46 @@ def test_no_mix_that_a_bound_excludes_is_listed_and_the_cheapest_one_bounds_it(m
     assert min(mix.cost for mix in mixes) >= least * (1.0 - 1e-9)
     assert [mix.level for mix in mixes] == sorted(mix.level for mix in mixes)
     assert all(len(cheaper.outcome(mix).roles) == len(mix.counts) for mix in mixes)  # no type of it is idle
+
+
+def by_stage(parts: list[tuple[Candidate, int]], each: Callable[[Candidate], float]) -> float:
+    """Of the stage with the least, what so many instances of each candidate do."""
+    roles = ({"colocated", "prefill"}, {"colocated", "decode"})
+    return min(
+        sum(count * each(candidate) for candidate, count in parts if candidate.function in able) for able in roles
+    )
+
+
+@pytest.mark.parametrize("modes", ["colocated", "disaggregated"])
+def test_the_mixes_listed_are_those_of_the_definition(modes: str) -> None:
+    """All numbers of instances of all candidates, alone and in pairs, at the strictest limits that promise the load."""
+    rate, most, setting = 30.0, 6.0, setting_of(30.0, modes)
+    (search_of, stated), bounds = searched(setting), ProblemBounds(setting)
+    candidates = list_candidates(setting, relaxed(setting.targets, 1.5), Tally())
+    wider = replace(stated, formulated=formulate(setting.resolved, setting.targets, candidates))
+    best = dear(search_of, stated)
+    best = replace(best, outcome=replace(best.outcome, result=replace(best.outcome.result, objective=most)))
+    listed = {
+        (frozenset(mix.counts), mix.cost, mix.level) for mix in Cheaper((stated, wider), best, bounds).promising()
+    }
+
+    first: dict[frozenset[tuple[object, int]], tuple[float, int]] = {}
+    for level, outcome in enumerate((stated, wider)):
+        able = [each for each in outcome.formulated.candidates if min(each.rates_per_s) > 0.0]
+        sets = [*itertools.combinations(able, 1), *itertools.combinations(able, 2)]
+        for mix, number in itertools.product(sets, itertools.product(range(1, 6), repeat=2)):
+            parts = list(zip(mix, number, strict=False))
+            counts = frozenset(((each.function, each.shape, each.channel, each.draft_tokens), n) for each, n in parts)
+            cost = sum(each.devices * count for each, count in parts)
+            if len({each for each, _ in counts}) < len(mix) or len({each.channel for each in mix}) > 1 or cost >= most:
+                continue
+            alone = len(mix) == 1 or modes == "disaggregated"
+            allowed = by_stage(parts, lambda each: bounds.most_per_s(each.function, each.shape, alone=alone))  # noqa: B023
+            promised = by_stage(parts, lambda each: each.rates_per_s[0])
+            if min(allowed, promised) >= rate * (1.0 - 1e-9) and all(each.together <= count for each, count in parts):
+                first.setdefault(counts, (float(cost), level))
+    assert {level for _, level in first.values()} == {0, 1}
+    assert listed == {(counts, *row) for counts, row in first.items()}
 
 
 @pytest.mark.parametrize(("rate", "modes"), [(4.0, "colocated"), (60.0, "disaggregated")])

@@ -9,7 +9,8 @@ Mixes       n_c > 0 for c in S, with  sum_c n_c v_c < cost of the plan,  sum_c n
             sum_c r_fc(n_c) >= r,  of each stage, and r_fc(n_c) > 0 for c in S
 Order       the strictest f that promises the load, then the cheapest
 
-A mix of which another one with as many instances of each type was refuted stands refuted too.
+A mix of which another one with as many instances of each type was refuted stands refuted too. Shape suffixes: C type
+of a mix, M mix, G stage, R candidate of a type by how many instances it takes together, none before the first.
 """
 
 import itertools
@@ -17,6 +18,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+import numpy as np
+
+from planner.arrays import Bools, Floats, Ints
 from planner.kinds.serve.bounds.bound import ProblemBounds
 from planner.kinds.serve.simulated.placements import Deployment, with_placement
 from planner.kinds.serve.steady.candidates import Candidate
@@ -61,7 +65,7 @@ class Cheaper:
     refuted: list[Mix] = field(default_factory=list)
     _rows: list[dict[InstanceType, list[int]]] = field(default_factory=list)
     _prices: dict[InstanceType, float] = field(default_factory=dict)
-    _shares: dict[tuple[int, InstanceType, int], tuple[float, int, int]] = field(default_factory=dict)
+    _loads: dict[tuple[int, InstanceType], tuple[Ints, Floats]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         by_devices = self.best.outcome.formulated.problem.objective is MixObjective.DEVICES
@@ -89,7 +93,7 @@ class Cheaper:
     def outcome(self, mix: Mix) -> Outcome:
         """The mix under the limits that promise its load, at the load and what it costs."""
         of, rates = self.levels[mix.level], self.best.outcome.solution.served_per_s
-        counts = tuple(self._share(mix.level, each, count)[1:] for each, count in mix.counts)
+        counts = tuple((self._fastest(mix.level, each, count), count) for each, count in mix.counts)
         deployment = Deployment(counts, sum(rates), tuple(range(len(rates))))
         placed = with_placement(replace(of, result=self.best.outcome.result), (deployment,), rates)
         return replace(placed, result=replace(placed.result, objective=mix.cost), tally=self.best.outcome.tally)
@@ -109,47 +113,66 @@ class Cheaper:
 
     def _of(self, types: Sequence[InstanceType]) -> Iterator[Mix]:
         """Every number of instances of these types that costs less, that some limits promise and no bound excludes."""
-        prices = [self._prices[each] for each in types]
-        most = [range(1, int(self.best.value / price + ROUNDING) + 1) for price in prices]
-        for counts in itertools.product(*most):
-            cost = sum(count * price for count, price in zip(counts, prices, strict=True))
-            if cost < self.best.value * (1.0 - ROUNDING):
-                level = next((f for f in range(len(self.levels)) if self._promised(f, types, counts)), None)
-                if level is not None and self._possible(types, counts):  # which prices types, as no promise does
-                    yield Mix(tuple(zip(types, counts, strict=True)), cost, level)
+        prices_C = np.array([self._prices[each] for each in types])
+        most_C = (self.best.value / prices_C + ROUNDING).astype(np.int64)
+        count_CM = np.indices(tuple(most_C)).reshape(len(types), -1) + 1
+        cost_M = (count_CM * prices_C[:, None]).sum(axis=0)
+        less_M = cost_M < self.best.value * (1.0 - ROUNDING)
+        count_CM, cost_M = count_CM[:, less_M], cost_M[less_M]
+        level_M = np.full(len(cost_M), len(self.levels))
+        for level in reversed(range(len(self.levels))):
+            level_M[self._promised(level, types, count_CM)] = level
+        able = np.flatnonzero(level_M < len(self.levels))
+        if len(able):  # bounds price types, as no promise does
+            able = able[self._possible(types, count_CM[:, able])]
+        for mix in able.tolist():
+            counts = tuple(zip(types, count_CM[:, mix].tolist(), strict=True))
+            yield Mix(counts, float(cost_M[mix]), int(level_M[mix]))
 
-    def _possible(self, types: Sequence[InstanceType], counts: Sequence[int]) -> bool:
+    def _possible(self, types: Sequence[InstanceType], count_CM: Ints) -> Bools:
         """Whether the bounds of instances together allow the load."""
         alone = len({each for each in types if each[0] != "prefill"}) == 1
-        most = [self.bounds.most_per_s(each[0], each[1], alone=alone) for each in types]
-        return _each_stage(types, [count * rate for count, rate in zip(counts, most, strict=True)]) >= self._load_per_s
+        most_C = np.array([self.bounds.most_per_s(each[0], each[1], alone=alone) for each in types])
+        return _each_stage(types, count_CM * most_C[:, None]) >= self._load_per_s
 
-    def _promised(self, level: int, types: Sequence[InstanceType], counts: Sequence[int]) -> bool:
-        done = [self._share(level, each, count)[0] for each, count in zip(types, counts, strict=True)]
-        return min(done) > 0.0 and _each_stage(types, done) >= 1.0 - ROUNDING
+    def _promised(self, level: int, types: Sequence[InstanceType], count_CM: Ints) -> Bools:
+        """Whether steady state promises the load of each mix under these limits, and that no type of it is idle."""
+        pairs = zip(types, count_CM, strict=True)
+        done_CM = np.array([count_M / self._fewest(level, each, count_M) for each, count_M in pairs])
+        return np.asarray((done_CM.min(axis=0) > 0.0) & (_each_stage(types, done_CM) >= 1.0 - ROUNDING))
 
     @property
     def _load_per_s(self) -> float:
         return sum(self.best.outcome.solution.served_per_s) * (1.0 - ROUNDING)
 
-    def _share(self, level: int, each: InstanceType, count: int) -> tuple[float, int, int]:
-        """Of the load, what so many instances of a type do; the candidate that does most, and their number."""
-        key = level, each, count
-        if key not in self._shares:
-            candidates, rates = self.levels[level].formulated.candidates, self.best.outcome.solution.served_per_s
-            rows = [row for row in self._rows[level].get(each, ()) if candidates[row].together <= count]
-            done = []
-            for row in rows:
-                own_s = sum(rate / own for rate, own in zip(rates, candidates[row].rates_per_s, strict=True))
-                done.append((count / own_s, row, count))
-            self._shares[key] = max(done, default=(0.0, 0, 0))
-        return self._shares[key]
+    def _fewest(self, level: int, each: InstanceType, count_M: Ints) -> Floats:
+        """Instances of a type that would do the whole load under these limits, where there are so many; else infinitely
+        many, as where its candidates take more of them together."""
+        if (level, each) not in self._loads:
+            listed = self.levels[level].formulated.candidates
+            rows = sorted((listed[row].together, self._for_load(level, row)) for row in self._rows[level].get(each, ()))
+            together_R = np.array([together for together, _ in rows], np.int64)
+            self._loads[level, each] = together_R, np.minimum.accumulate([np.inf, *(fewest for _, fewest in rows)])
+        together_R, fewest_R = self._loads[level, each]
+        return fewest_R[np.searchsorted(together_R, count_M, side="right")]
+
+    def _for_load(self, level: int, row: int) -> float:
+        """Instances of a candidate that would do the whole load."""
+        rates = self.best.outcome.solution.served_per_s
+        own = self.levels[level].formulated.candidates[row].rates_per_s
+        return sum(rate / most for rate, most in zip(rates, own, strict=True))
+
+    def _fastest(self, level: int, each: InstanceType, count: int) -> int:
+        """The candidate of a type of which so many instances do most."""
+        listed = self.levels[level].formulated.candidates
+        rows = [row for row in self._rows[level][each] if listed[row].together <= count]
+        return max(rows, key=lambda row: (count / self._for_load(level, row), row))
 
 
-def _each_stage(types: Sequence[InstanceType], done: Sequence[float]) -> float:
-    """What the stage with the least of it has."""
-    pairs = list(zip(types, done, strict=True))
-    return min(sum(own for each, own in pairs if stage in STAGES[each[0]]) for stage in STAGES["colocated"])
+def _each_stage(types: Sequence[InstanceType], done_CM: Floats) -> Floats:
+    """What the stage of each mix with the least of it has."""
+    does_GC = np.array([[stage in STAGES[each[0]] for each in types] for stage in sorted(STAGES["colocated"])])
+    return np.asarray(np.min([done_CM[does_C].sum(axis=0) for does_C in does_GC], axis=0))
 
 
 def _type_of(candidate: Candidate) -> InstanceType:
