@@ -47,7 +47,7 @@ from planner.calibrate.own_runs import rounded
 from planner.calibrate.shared import SharedFit
 from planner.calibrate.terms import DeploymentTerms
 from planner.costs.rates.calibration import load_calibration
-from planner.costs.rates.spread import ErrorSpread, family_of_runs
+from planner.costs.rates.spread import ErrorSpread
 from planner.documents.files import digest
 from planner.estimate.case import Case
 from planner.estimate.closed_loop import MeanTimes
@@ -137,10 +137,8 @@ class Data:
     def left_out(self, unit: Indices) -> tuple[dict[str, Floats], Bools]:
         """Times [2, D] of the rows of every unit [D] by a fit to all others, by what is stated; which intervals hold.
 
-        Those [2, D] of 80 % around what is `stated`, of groups unseen, as wide as the other units tell, and wider where
-        those have no model of the same sizes.
+        Those [2, D] of 80 % around what is `stated`, of groups unseen, as wide as the other units tell.
         """
-        models = np.array([family_of_runs(case.group) for case in self.cases])
         times = {way: np.zeros((2, len(self.rows))) for way in self.terms}
         held = np.zeros((2, len(self.rows)), dtype=np.bool_)
         known = (self.measured.ttft_s, self.measured.tpot_s)
@@ -152,12 +150,9 @@ class Data:
             spreads = spreads_of(self, fitted, ~held_out)
             terms, parameters = self.terms["stated"], fitted.parameters
             about = features(terms, parameters, MeanTimes(*self.times(parameters)))
-            strange = ~np.isin(models, models[~held_out])
             for which, name in enumerate(("ttft", "tpot")):
-                for family in (False, True):
-                    low, high = spreads[name].elsewhere(family=family).bounds(times["stated"][which], about)
-                    rows = held_out & (strange == family)
-                    held[which, rows] = ((known[which] >= low) & (known[which] <= high))[rows]
+                low, high = spreads[name].elsewhere().bounds(times["stated"][which], about)
+                held[which, held_out] = ((known[which] >= low) & (known[which] <= high))[held_out]
         return times, held
 
     def held(self, title: str, held: Bools) -> str:
@@ -260,39 +255,32 @@ def write(path: Path, data: Data) -> None:
 
 
 def spreads_of(data: Data, fitted: SharedFit | None, chosen: Bools) -> dict[str, ErrorSpread]:
-    """Widths of both times around a fit by groups of the chosen rows [D], and what lies between groups and families.
+    """Widths of both times around a fit by groups of the chosen rows [D], and what lies between groups.
 
-    The width of TTFT is that of groups as they lie apart, so that more lies between families alone. Of the costs before
-    any fit where there is none.
+    Widths are those of runs around where their group lies, its steps as much longer as the fit has them; what lies
+    between is of groups where the costs alone have them. Of the costs before any fit where there is none.
     """
     terms, measured = data.terms["stated"], data.measured
     parameters = data.start if fitted is None else fitted.parameters
     told = predict(terms, parameters)
     about = features(terms, parameters, told)
-    shift = np.ones(len(data.rows))
+    placed: dict[int, float] = {}
     if fitted is not None:
-        known = {number: np.exp(own.mean) for number, own in fitted.groups.items()}
-        shift = np.array([known.get(int(number), 1.0) for number in data.runs_group])
+        placed = {number: float(np.exp(own.mean)) for number, own in fitted.groups.items()}
+    longer = np.array([placed.get(int(number), 1.0) for number in data.runs_group])
+    own_ttft_s = predict(terms, parameters, longer=longer).ttft_s
     size = np.bincount(data.group)[data.group]
     likely = chosen & (size >= LIKELY)
-    spreads = {
-        name: fit_spread(known_s[rows], predicted_s[rows], about[rows], 1.0 / size[rows])
-        for name, known_s, predicted_s, rows in (
-            ("ttft", measured.ttft_s, told.ttft_s, likely & ~measured.queued),
-            ("tpot", measured.tpot_s, told.tpot_s * shift, likely),
-        )
-    }
-    apart = {}
-    for name, known_s, predicted_s, rows in (
-        ("ttft", measured.ttft_s, told.ttft_s, likely & ~measured.queued),
-        ("tpot", measured.tpot_s, told.tpot_s, likely),
+    spreads = {}
+    for name, known_s, alone_s, own_s, rows in (
+        ("ttft", measured.ttft_s, told.ttft_s, own_ttft_s, likely & ~measured.queued),
+        ("tpot", measured.tpot_s, told.tpot_s, told.tpot_s * longer, likely),
     ):
-        low, high = (np.log(bound / predicted_s) for bound in spreads[name].bounds(predicted_s, about))
-        apart[name] = fit_between(np.log(known_s / predicted_s), low, high, np.where(rows, 1.0 / size, 0.0))
-    return {
-        "ttft": replace(spreads["ttft"], families=apart["ttft"]),
-        "tpot": replace(spreads["tpot"], between=apart["tpot"]),
-    }
+        within = fit_spread(known_s[rows], own_s[rows], about[rows], 1.0 / size[rows])
+        low, high = (np.log(bound / alone_s) for bound in within.bounds(alone_s, about))
+        between = fit_between(np.log(known_s / alone_s), low, high, np.where(rows, 1.0 / size, 0.0))
+        spreads[name] = replace(within, between=between)
+    return spreads
 
 
 def runs_of(data: Data, fitted: SharedFit) -> dict[str, dict[str, float | int]]:

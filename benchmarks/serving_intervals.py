@@ -102,14 +102,11 @@ def main() -> int:
     """Print the table."""
     rows, shipped = Rows.read(first_path()), load_calibration()
     before, now = (rows.errors(file, shipped.spreads) for file in (PRIOR_FILE, "default"))
-    weight = rows.counted("tpot")[1]
-    between = shipped.spreads["tpot"].between
-    print(
-        f"between groups, TPOT: a factor of {np.exp(-between[0]):.2f} to {np.exp(between[1]):.2f}; 80 % intervals hold"
-    )
-    show(rows, "tpot, left out", "tpot", left_out(rows, before["tpot"], weight))
     for name in TIMES:
-        own = between if name == "tpot" else (0.0, 0.0)
+        own = shipped.spreads[name].between
+        factors = f"a factor of {np.exp(-own[0]):.2f} to {np.exp(own[1]):.2f}"
+        print(f"between groups, {name}: {factors}; 80 % intervals hold")
+        show(rows, f"{name}, left out", name, left_out(rows, before[name], rows.counted(name)[1]))
         width = np.quantile(np.abs(now[name].error[rows.fitted & rows.counted(name)[0]]), 0.8)
         for title, held in (
             ("shipped", now[name].held(own, ~rows.fitted)),

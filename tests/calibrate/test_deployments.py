@@ -177,6 +177,6 @@ def test_a_fit_is_a_calibration_file(tmp_path: Path, terms: DeploymentTerms) -> 
     assert loaded.efficiencies == fitted.parameters.efficiencies
     assert loaded.engine("vllm") == fitted.parameters.engine("vllm")
     assert loaded.spreads == loaded.spreads_of(["b", "a"]) == spreads
-    assert loaded.spreads_of(["a", "c"]) == {name: spread.elsewhere(family=True) for name, spread in spreads.items()}
+    assert loaded.spreads_of(["a", "c"]) == {name: spread.elsewhere() for name, spread in spreads.items()}
     simulated = predict(terms, fitted.parameters)
     assert features(terms, fitted.parameters, simulated).shape == (len(simulated.ttft_s), 3)

@@ -34,26 +34,25 @@ def test_bounds_of_a_group_that_no_fit_has_seen_are_wider_by_what_lies_between_g
     assert ErrorSpread(high=(-0.2, 0.0, 0.0), between=(0.0, 0.4)).elsewhere().sides[1] == pytest.approx(0.4)
 
 
-def test_groups_of_a_model_of_sizes_that_no_fit_has_seen_lie_further_apart(tmp_path: Path) -> None:
-    interval = {"low": [0, 0, 0], "high": [0, 0, 0], "between": [0.0, 0.3], "families": [0.1, 0.4]}
-    known = _calibration(tmp_path, {"groups": ["2x64x9 bf16/bf16 h100 vllm"], "tpot": interval})
-
-    def apart(group: str) -> tuple[float, float]:
-        return known.spreads_of([group])["tpot"].between
-
+def test_both_times_of_a_group_that_was_not_fitted_to_lie_apart(tmp_path: Path) -> None:
+    interval = {"low": [0, 0, 0], "high": [0, 0, 0]}
+    apart = {"ttft": interval | {"between": [0.0, 0.5]}, "tpot": interval | {"between": [0.1, 0.3]}}
+    known = _calibration(tmp_path, {"groups": ["2x64x9 bf16/bf16 h100 vllm"], **apart})
     assert known.spreads_of(known.groups) == known.spreads
-    assert apart("2x64x9 bf16/bf16 h200 vllm") == (0.0, 0.3)
-    assert apart("4x64x9 bf16/bf16 h100 vllm") == pytest.approx((0.1, 0.5))
+    for group in ("2x64x9 bf16/bf16 h200 vllm", "4x64x9 bf16/bf16 h100 vllm"):
+        spreads = known.spreads_of([group])
+        assert (spreads["ttft"].sides, spreads["tpot"].sides) == ((0.0, 0.5), (0.1, 0.3))
 
 
-@pytest.mark.parametrize("side", ["between", "families"])
-@pytest.mark.parametrize("between", [[0.1], [0.1, -0.2], "wide"])
-def test_what_cannot_lie_between_groups_is_refused_at_its_line(between: object, side: str, tmp_path: Path) -> None:
-    intervals = {"tpot": {"low": [0, 0, 0], "high": [0, 0, 0], side: between}}
+@pytest.mark.parametrize(
+    "wrong", [{"between": [0.1]}, {"between": [0.1, -0.2]}, {"between": "wide"}, {"families": [0.1, 0.2]}]
+)
+def test_what_cannot_lie_between_groups_is_refused_at_its_line(wrong: dict[str, object], tmp_path: Path) -> None:
+    intervals = {"tpot": {"low": [0, 0, 0], "high": [0, 0, 0], **wrong}}
     with pytest.raises(PlannerError, match="`tpot` is no interval") as refused:
         _calibration(tmp_path, intervals)
     assert refused.value.where.endswith("calibration.yaml:2")
-    assert "`between` and `families` as two of at least 0" in refused.value.hint
+    assert "`between` as two of at least 0" in refused.value.hint
 
 
 def test_groups_that_are_no_list_are_refused_at_their_line(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from planner.arrays import Floats
 from planner.costs.rates.run_beliefs import mapping, runs_of
-from planner.costs.rates.spread import FEATURES, ErrorSpread, GroupBias, family_of_runs
+from planner.costs.rates.spread import FEATURES, SIDES, ErrorSpread, GroupBias
 from planner.documents.files import digest
 from planner.documents.read import Document, load_document, parse_document
 from planner.engines.settings import captured_tokens
@@ -250,8 +250,7 @@ class Calibration:
         strange = set(groups) - self.groups if self.groups else set[str]()
         if not strange:
             return self.spreads
-        family = not set(map(family_of_runs, strange)) <= set(map(family_of_runs, self.groups))
-        apart = {name: spread.elsewhere(family=family) for name, spread in self.spreads.items()}
+        apart = {name: spread.elsewhere() for name, spread in self.spreads.items()}
         if strange.issubset(self.runs) and "tpot" in self.spreads:
             left = max(self.runs[group].deviation for group in strange)
             return apart | {"tpot": self.spreads["tpot"].known(left)}
@@ -363,26 +362,24 @@ def _spreads(values: object, document: Document) -> tuple[dict[str, ErrorSpread]
             continue
         path = ("intervals", str(name))
         bounds = mapping(sides, document, path)
-        right = all(
+        right = set(bounds) <= set(SIDES) and all(
             isinstance(row := bounds.get(side), list)
             and len(row) == len(FEATURES)
             and all(isinstance(v, (int, float)) and math.isfinite(v) for v in row)
             for side in ("low", "high")
         )
-        between, families = (bounds.get(side, [0.0, 0.0]) for side in ("between", "families"))
-        for pair in (between, families):
-            right = right and isinstance(pair, list) and len(pair) == 2
-            right = right and all(isinstance(v, (int, float)) and 0 <= v < math.inf for v in pair)
+        between = bounds.get("between", [0.0, 0.0])
+        right = right and isinstance(between, list) and len(between) == 2
+        right = right and all(isinstance(v, (int, float)) and 0 <= v < math.inf for v in between)
         if name not in ("ttft", "tpot") or not right:
             raise PlannerError(
                 f"`{name}` is no interval",
                 where=document.where(path),
                 hint=f"give `low` and `high` of ttft and tpot as {len(FEATURES)} numbers ({', '.join(FEATURES)}), "
-                "and `between` and `families` as two of at least 0",
+                "and `between` as two of at least 0",
             )
         low, high = (tuple(map(float, bounds[side])) for side in ("low", "high"))
-        apart, further = ((float(below), float(above)) for below, above in (between, families))
-        spreads[str(name)] = ErrorSpread(low, high, apart, further)
+        spreads[str(name)] = ErrorSpread(low, high, (float(between[0]), float(between[1])))
     return spreads, frozenset(groups)
 
 

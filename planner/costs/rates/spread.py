@@ -5,7 +5,7 @@ first token over that of an idle deployment. Where requests queue, small errors 
 
 Runs of a group (model, formats, GPU and engine) err together. Of groups that a fit has seen little of that is left;
 those of others may lie `between` groups too, beside what they differ by among themselves: w, the bound above, becomes
-sqrt(w^2 + between^2), and those of models of sizes that no fit has seen `families` apart besides.
+sqrt(w^2 + between^2).
 
 A few runs of one's own group are evidence on where it lies (`GroupBias`): its steps are as much longer or shorter, and
 what is left to know of it takes the place of what lies between groups.
@@ -21,7 +21,7 @@ from planner.arrays import Floats
 from planner.models.architecture import Architecture
 
 FEATURES = ("constant", "queue", "queue_squared")
-SIDES = ("low", "high", "between", "families")  # of an interval in a calibration file
+SIDES = ("low", "high", "between")  # of an interval in a calibration file
 MOST_QUEUE = 20.0  # times the idle one: longer queues say no more of how wide errors are
 WIDEST = 4.0  # logarithm of a bound over its estimate
 LAYOUT_SIZES = 5  # that tell layouts apart
@@ -74,13 +74,11 @@ class ErrorSpread:
     low: tuple[float, ...] = (0.0, 0.0, 0.0)
     high: tuple[float, ...] = (0.0, 0.0, 0.0)
     between: tuple[float, float] = (0.0, 0.0)  # below and above, of groups
-    families: tuple[float, float] = (0.0, 0.0)  # and more of groups of a model of sizes that the fit has not seen
     unseen: bool = False  # whether the group is one that the fit has not seen
 
-    def elsewhere(self, *, family: bool = False) -> "ErrorSpread":
-        """That of a group which the fit has not seen, nor its `family`."""
-        below, above = map(math.hypot, self.between, self.families) if family else self.between
-        return replace(self, between=(below, above), unseen=True)
+    def elsewhere(self) -> "ErrorSpread":
+        """That of a group which the fit has not seen."""
+        return replace(self, unseen=True)
 
     def known(self, deviation: float) -> "ErrorSpread":
         """That of a group whose own runs leave this deviation of the logarithm to know."""
@@ -144,11 +142,6 @@ def group_of_runs(arch: Architecture, accelerator: str, engine: str) -> str:
     formats = arch.precisions
     sizes = f"{arch.num_layers}x{arch.hidden_size}x{arch.vocab_size}"
     return f"{sizes} {formats.ffn}/{formats.experts} {accelerator} {engine}"
-
-
-def family_of_runs(group: str) -> str:
-    """The sizes of the model in the name of a group."""
-    return group.partition(" ")[0]
 
 
 def features_of(ttft_s: Floats, idle_ttft_s: Floats) -> Floats:
