@@ -271,7 +271,7 @@ def test_time_by_operator_adds_up_to_the_step(edited_plan: Callable[..., dict[st
 
 
 def test_deep_solves_again_with_each_limit_that_the_field_is_about() -> None:
-    envelope = solve(load_problem(EXAMPLES / "serve-cost-one-pool.yaml", overrides=["load.rate=12/s"]))
+    envelope = solve(load_problem(EXAMPLES / "serve-cost-one-pool.yaml", overrides=["load.rate=11/s"]))
     decision = find_kind("serve").decision.model_validate(envelope.decision)
     explained = explain_plan(envelope, decision, "requests_per_s", deep=True)
     moved = [told for told in explained.facts if told.what.startswith("rate of `chat`")]
