@@ -33,6 +33,7 @@ SMALL_SERVE = (
     "options.max_batch=[16,64]",
     "options.chunk_tokens=[2048]",
     "options.tp=[1,2]",
+    "options.pp=[1]",
     "options.modes=[disaggregated]",
 )
 SMALL_TRAIN = ("options.search.tp=[4,8]", "options.search.micro_batch=[1]", "options.search.vpp=[1,2]")
