@@ -38,8 +38,10 @@ def kept(program: F, root: Path | None = None) -> F:
 
 
 def is_kept(program: Callable[..., object]) -> bool:
-    """Whether one that is kept below a root has been compiled for any types."""
+    """Whether one that is kept below a root has been compiled for any types; true where numba compiles nothing."""
     made: Any = program
+    if not isinstance(program, _dispatcher.Dispatcher):
+        return True
     return any(Path(made._cache.cache_path).rglob("*.nbc"))
 
 

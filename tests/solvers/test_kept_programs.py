@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("numba", reason="programs are compiled by numba")
 
-from planner.solvers.compilation.kept import _digest
+from planner.solvers.compilation.kept import _digest, is_kept, kept
 
 PROGRAM = """
 from numba import njit
@@ -67,3 +67,11 @@ def test_a_program_is_compiled_anew_where_a_part_or_a_value_beside_it_changes(
     assert answer(width=2, more=2) == (44, False)
     assert answer(width=3, more=2) == (66, False)
     assert answer(width=3, more=2) == (66, True)
+
+
+def test_where_numba_compiles_nothing_no_program_is_waited_for() -> None:
+    def plain(number: int) -> int:  # what `njit` gives with NUMBA_DISABLE_JIT
+        return number + 1
+
+    assert kept(plain) is plain
+    assert is_kept(plain)

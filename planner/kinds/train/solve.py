@@ -39,9 +39,9 @@ from planner.problem.resolve import Resolved
 from planner.progress import Limits
 
 POOLS_S = 60.0
-"""Of all searches over more than `TWO_POOLS` where no time limit is given: hundreds of GPUs in each of three pools have
-millions of combinations, whose proof takes minutes."""
-TWO_POOLS = 2
+"""Of all searches over more than `MOST_PROVEN` pools where no time limit is given: hundreds of GPUs in each of three
+pools have millions of combinations, whose proof takes minutes."""
+MOST_PROVEN = 2
 
 
 def solve(resolved: Resolved, limits: Limits) -> Envelope:
@@ -53,7 +53,7 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
     """
     jobs, started_s = jobs_of(resolved), time.monotonic()
     require_plain(jobs)
-    if len(jobs) > TWO_POOLS and limits.time_limit_s is None:
+    if len(jobs) > MOST_PROVEN and limits.time_limit_s is None:
         limits = replace(limits, time_limit_s=POOLS_S)
     first = limits if jobs[0].options.choice == "fastest" else half_of(limits)
     job, result = jobs[0], best_plan(jobs, first)
