@@ -25,6 +25,21 @@ TrainingEngineName = Literal["megatron-lm", "megatron-bridge", "torchtitan", "de
 Dispatcher = Literal["alltoall", "deepep", "hybridep"]
 Reduction = Literal["bf16", "fp32"]
 
+MEGATRON_MODULES = {
+    "core_attention": "core_attn",
+    "mlp": "mlp",
+    "moe": "moe",
+    "moe_activation": "moe_act",
+    "layernorm": "layernorm",
+    "mla_up_projection": "mla_up_proj",
+}
+"""What Megatron-Core calls modules that are computed again (`recompute_modules`), by their names in plans."""
+
+MEGATRON_SHARDED = {2: "optim_grads", 3: "optim_grads_params"}
+"""What its FSDP shards, by ZeRO stage; 1 is the distributed optimizer."""
+MEGATRON_CONTEXT = {"ring": "p2p", "all_gather": "all_gather", "ulysses": "a2a"}
+"""How its context-parallel ranks exchange keys and values (`cp_comm_type`), by the names of plans."""
+
 FORWARDING: tuple[Dispatcher, ...] = ("deepep", "hybridep")
 """Dispatchers that send a token to a domain once for all of its experts there."""
 
@@ -68,6 +83,7 @@ class TrainingEngine:
     ramps: bool = False  # grows the batch
     packs: bool = False  # documents into sequences, each attending to itself
     in_network: bool = False  # asks switches to reduce (SHARP)
+    dropout: bool = False  # has settings of how much it drops, which models of others bring
     strict_overlaps: bool = False  # asserts against overlap that does not go with schedule, recomputation or sharding
 
     def stages(self, pp: int, task: str) -> tuple[int, ...]:
@@ -109,6 +125,7 @@ _MEGATRON_LM = TrainingEngine(
     ramps=True,
     packs=True,
     in_network=True,
+    dropout=True,
     strict_overlaps=True,
     degrees_by_document=True,
 )

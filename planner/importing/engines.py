@@ -14,7 +14,7 @@ from planner.documents.read import parse_document
 from planner.engines.serving.registry import SERVING_ENGINES
 from planner.errors import PlannerError
 from planner.importing.launches import Launch
-from planner.importing.options import POSITIONAL, Options, named, read_options
+from planner.importing.options import POSITIONAL, Options, named, read_options, stated
 from planner.importing.records import QUANTIZATION, UNPRICED
 from planner.importing.values import Values, is_unknown
 
@@ -137,9 +137,7 @@ def role_of(engine: str, options: Options, given: Given, values: Values) -> dict
     quantization = values.text(options.get(QUANTIZATION))
     if quantization is not None:
         role[QUANTIZATION] = quantization
-    unpriced = [
-        _as_flag(name, options[name]) for name in SERVING_ENGINES[engine].unpriced if _says(name, options.get(name))
-    ]
+    unpriced = stated(options, SERVING_ENGINES[engine].unpriced)
     if unpriced:
         role[UNPRICED] = unpriced
     copies = _redundant_experts(engine, options, values)
@@ -148,17 +146,6 @@ def role_of(engine: str, options: Options, given: Given, values: Values) -> dict
     if given.max_replicas is not None and given.max_replicas != given.replicas:
         role["max_replicas"] = given.max_replicas
     return role
-
-
-def _says(name: str, value: object) -> bool:
-    """Whether a setting asks for anything: it is neither absent nor off, nor a degree of 1."""
-    nothing = ("", "0", "0.0", "false", "none", *(("1",) if name.endswith("_size") else ()))
-    return value is not None and str(value).strip().lower() not in nothing
-
-
-def _as_flag(name: str, value: object) -> str:
-    flag = f"--{name.replace('_', '-')}"
-    return flag if value is True or is_unknown(value) else f"{flag} {value}"
 
 
 def ranks_of(engine: str, degree: Mapping[str, int | None], options: Options, values: Values) -> int | None:

@@ -1,7 +1,7 @@
 """Words of a command line as settings by name."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from planner.importing.values import is_unknown
@@ -22,10 +22,11 @@ def option_name(text: str) -> str:
     return text.replace("-", "_").lower()
 
 
-def read_options(words: Sequence[str]) -> Options:
+def read_options(words: Sequence[str], lists: Collection[str] = ()) -> Options:
     """Settings by name; a flag alone is True, `--no-x` is x False beside itself, the first free word is POSITIONAL.
 
-    Later flags override earlier ones, as the parsers of all engines have it; `-x` of one dash counts where long.
+    Later flags override earlier ones, as the parsers of all engines have it; `-x` of one dash counts where long. Of
+    several values behind a flag the first counts, or all where `lists` names it.
     """
     options: Options = {}
     position = 0
@@ -46,11 +47,33 @@ def read_options(words: Sequence[str]) -> Options:
         if follows is None or _is_flag(follows) or (switch and follows.lower() not in ("true", "false")):
             _put(options, key, True)
             continue
-        _put(options, key, follows)
-        position += 1
+        first = position
         while position < len(words) and not _is_flag(words[position]):
             position += 1
+        _put(options, key, list(words[first:position]) if key in lists else follows)
     return options
+
+
+def words_of(value: object) -> list[str]:
+    """The values of a flag or field that takes several: a list, or words with blanks or commas between them."""
+    texts = value if isinstance(value, list) else [value] if isinstance(value, str) else []
+    return [word for text in texts for word in str(text).replace(",", " ").split()]
+
+
+def stated(options: Options, names: Iterable[str]) -> list[str]:
+    """Those of the settings that ask for anything, as flags."""
+    return [_as_flag(name, options[name]) for name in names if _says(name, options.get(name))]
+
+
+def _says(name: str, value: object) -> bool:
+    """Whether a setting asks for anything: it is neither absent nor off, nor a degree of 1."""
+    nothing = ("", "0", "0.0", "false", "none", *(("1",) if name.endswith("_size") else ()))
+    return value is not None and str(value).strip().lower() not in nothing
+
+
+def _as_flag(name: str, value: object) -> str:
+    flag = f"--{name.replace('_', '-')}"
+    return flag if value is True or is_unknown(value) else f"{flag} {value}"
 
 
 def _is_flag(word: str) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 from planner.documents.read import parse_document
 from planner.engines.serving.registry import SERVING_ENGINES
 from planner.errors import PlannerError
-from planner.importing.formats import charts, kubernetes, post_training, recipes, titan, training, verl
+from planner.importing.formats import charts, kubernetes, megatron_runs, post_training, recipes, titan, training, verl
 from planner.importing.formats.commands import serving_script
 from planner.importing.formats.jobs import ways_of_jobs
 from planner.importing.formats.slurm import allocation_of
@@ -80,12 +80,12 @@ MAPPINGS: tuple[
     ("trtllm-serve disaggregated", _has("context_servers", "generation_servers"), recipes.read_disaggregated),
     ("production-stack values", _has("servingEngineSpec"), recipes.read_production_stack),
     ("llm-d model service values", _has("modelArtifacts"), charts.read_model_service),
-    ("Megatron-LM model configuration", _has("MODEL_ARGS"), lambda d, given, source: training.read_model_args(d)),
+    ("Megatron-LM model configuration", _has("MODEL_ARGS"), lambda d, given, source: megatron_runs.read_model_args(d)),
     ("Ray Serve configuration", _has("applications"), recipes.read_ray_serve),
     ("SkyPilot task", _has("run", "resources"), recipes.read_skypilot),
     ("vLLM recipe", lambda d: isinstance(d.get("model"), dict) and "model_id" in d["model"], recipes.read_vllm_recipe),
     ("NeMo-RL YAML", _has("policy", "cluster"), lambda d, given, source: post_training.read_nemo_rl(referred(d))),
-    ("Megatron-Bridge overrides", _is_bridge, lambda d, given, source: training.read_megatron_bridge(d)),
+    ("Megatron-Bridge overrides", _is_bridge, lambda d, given, source: megatron_runs.read_megatron_bridge(d)),
     ("device mesh", _has("mesh_dim_names", "mesh_shape"), lambda d, given, source: training.read_mesh(d)),
     (
         "NeMo AutoModel recipe",
@@ -274,11 +274,11 @@ def _applied(artifact: Artifact, given: Mapping[str, str]) -> Reading | None:
 
 def _training(launch: Launch, allocated: tuple[int | None, int | None]) -> Reading:
     if launch.engine == "megatron-lm":
-        return training.read_megatron(launch, allocated)
+        return megatron_runs.read_megatron(launch, allocated)
     if launch.engine == "torchtitan":
         return titan.read_launch(launch, allocated)
     if launch.engine == "megatron-bridge":
-        return training.read_bridge_launch(launch, allocated)
+        return megatron_runs.read_bridge_launch(launch, allocated)
     if launch.engine in ("deepspeed", "llama-factory", "torchrun", "nemo-automodel"):
         return training.read_configured(launch, allocated)
     readers = {

@@ -101,6 +101,12 @@ def test_activations_of_a_layer_are_34_sbh_and_5_abs_squared() -> None:
     assert split == pytest.approx(10 * sbh + 24 * sbh / 8 + 5 * scores / 8)
 
 
+def test_without_dropout_no_masks_are_kept() -> None:
+    sbh, scores = LENGTH * HIDDEN, HEADS * LENGTH**2
+    assert layer_activations(GPT, shard(hidden_dropout=False)).total_bytes == pytest.approx(32 * sbh + 5 * scores)
+    assert layer_activations(GPT, shard(attention_dropout=False)).total_bytes == pytest.approx(34 * sbh + 2 * scores)
+
+
 def test_sequence_parallelism_divides_all_activations() -> None:
     """arXiv:2205.05198, eq. (4)."""
     whole = layer_activations(GPT, shard()).total_bytes

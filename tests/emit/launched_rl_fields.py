@@ -53,6 +53,7 @@ def planned(decision: RlDecision, options: RlOptions) -> Fields:
         "training_cp": actor.parallelism.cp,
         "end_stages": tuple(actor.limits.get(f"{end}_stage_layers") for end in ("first", "last")),
         "recomputes": actor.limits.get("recompute") == "full",
+        "drops": False,
         "precision": actor.limits.get("precision", "bf16"),
         "rollout_weights": rollout.limits.get("weights", "bf16"),
         "micro_tokens": micro,
@@ -231,6 +232,7 @@ def _areal(read: Mapping[str, Any]) -> Fields:
         "training_ep": training["e"],
         "training_cp": training["c"],
         "recomputes": actor["gradient_checkpointing"],
+        "drops": not all(trained["disable_dropout"] for trained in (actor, critic) if trained is not None),
         "precision": FP8[fp8["mode"], fp8["recipe"]] if fp8 else "bf16",
         "rollout_weights": "bf16",
         "micro_tokens": actor["mb_spec"]["max_tokens_per_mb"],
@@ -289,6 +291,7 @@ def _slime(script: str) -> Fields:
             for layers in (say.get(f"--decoder-{end}-pipeline-num-layers") for end in ("first", "last"))
         ),
         "recomputes": again,
+        "drops": {say[f"--{part}-dropout"] for part in ("hidden", "attention")} != {"0.0"},
         "precision": FP8[say["--fp8-format"], say["--fp8-recipe"]] if "--fp8-format" in say else "bf16",
         "micro_tokens": micro,
         "critic": degrees if critic else None,

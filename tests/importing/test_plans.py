@@ -19,6 +19,7 @@ from planner.importing.plans.training import training_problem
 from planner.importing.records import Reading
 from planner.importing.registry import Artifact, read_artifact
 from planner.kinds.serve.options import ServeDecision
+from planner.kinds.train.decision import TrainDecision
 from planner.models.library import find_model
 
 LOAD = Question.of("input=1000,output=200,rate=2/s", cluster="gpu=h100,nodes=1")
@@ -266,13 +267,75 @@ def test_every_size_that_a_script_states_tells_its_model() -> None:
         ("--num-experts 8 --moe-token-dispatcher-type alltoall", "dispatcher", "alltoall"),
         ("--num-experts 8", "dispatcher", "alltoall"),
         ("--num-experts 8 --moe-token-dispatcher-type flex", "dispatcher", "deepep"),
+        ("--num-experts 8 --moe-expert-capacity-factor 1.5", "experts", {"capacity": 1.5, "padded": False}),
+        ("", "dropout", {"hidden": 0.1, "attention": 0.1}),
+        ("--hidden-dropout 0.0", "dropout", {"hidden": 0.0, "attention": 0.1}),
+        ("--hidden-dropout 0 --attention-dropout 0", "dropout", None),
+        ("", "cuda_graphs", False),
+        ("--cuda-graph-impl transformer_engine --cuda-graph-scope attn mlp", "cuda_graphs", ["attn", "mlp"]),
+        ("--recompute-activations", "search.recompute_modules", ["core_attention"]),
+        (
+            "--recompute-granularity selective --recompute-modules moe_act layernorm",
+            "search.recompute_modules",
+            ["moe_activation", "layernorm"],
+        ),
+        (
+            "--recompute-granularity full --recompute-method block --recompute-num-layers 3",
+            "search.recompute_layers",
+            3,
+        ),
+        (
+            "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1",
+            "search.recompute_layers",
+            "all",
+        ),
+        ("--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params", "search.zero_stage", 3),
+        ("--context-parallel-size 2 --cp-comm-type a2a", "search.context_parallel", "ulysses"),
+        ("--num-experts 8 --expert-tensor-parallel-size 1", "search.moe_tp", 1),
     ],
 )
 def test_flags_of_megatron_that_change_a_step_are_priced(flags: str, name: str, value: object) -> None:
     question = Question.of(cluster="gpu=h100", model="meta-llama/Llama-3.1-70B")
     options = training_problem(read(LLAMA_70B.format(ffn=28672, flags=flags)), question)["options"]
-    assert options[name] == value
+    holder, _, last = name.rpartition(".")
+    assert (options[holder] if holder else options).get(last) == value
     assert options["search"]["layers"] == "even"
+
+
+def test_what_megatron_computes_again_is_that_of_the_script_and_launched_again() -> None:
+    flags = "--recompute-granularity selective --recompute-modules mlp shared_experts --no-bias-swiglu-fusion"
+    reading = read(MEGATRON.replace("--bf16", f"--bf16 {flags}"))
+    question = Question.of(cluster="gpu=h100")
+    envelope, notes = plan_of_reading(reading, question)
+    script = "".join(emit(envelope, TrainDecision.model_validate(envelope.decision), "megatron-lm").values())
+    assert "--recompute-modules mlp" in script
+    assert "--hidden-dropout 0.1" in script
+    assert any("`shared_experts` computed again, --no-bias-swiglu-fusion" in note for note in notes)
+
+
+BRIDGE = """
+model:
+  tensor_model_parallel_size: 2
+  pipeline_model_parallel_size: 2
+  overlap_p2p_comm: false
+  tp_comm_overlap: true
+  recompute_granularity: selective
+  recompute_modules: [mlp]
+train: {micro_batch_size: 1, global_batch_size: 64}
+dataset: {seq_length: 4096}
+ddp: {overlap_param_gather: false, grad_reduce_in_fp32: false}
+mixed_precision: bf16_with_fp8_subchannel_scaling_mixed
+"""
+
+
+def test_overrides_of_megatron_bridge_fix_what_they_decide() -> None:
+    question = Question.of(cluster="gpu=h100,gpus=16", model="meta-llama/Llama-3.1-8B")
+    options = training_problem(read(BRIDGE), question)["options"]
+    assert options["overlap"] == ["grad_reduce", "tp_comm"]
+    assert (options["reduce_gradients"], options["precision"]) == ("bf16", "fp8_block")
+    search = options["search"]
+    assert (search["layers"], search["zero_stage"], search["recompute_modules"]) == ("even", 1, ["mlp"])
+    assert "dropout" not in options
 
 
 TITAN = """[model]

@@ -100,6 +100,8 @@ TRAIN: dict[str, Case] = {
     "cuda_graphs": ("", "options.cuda_graphs=true"),
     "choice": apart("", "options.choice=fastest", UNMEASURED),
     "window_tokens": ("", "options.window_tokens=256"),
+    "dropout.hidden": ("", "options.dropout.hidden=0.1"),
+    "dropout.attention": apart("", "options.dropout.attention=0.1", "options.code.attention=unfused"),
     "code.era": ("options.code.era=megatron", "options.code.era=torchtitan_eager"),
     "code.attention": ("", "options.code.attention=unfused"),
     "code.fused": ("", "options.code.fused=false"),
@@ -116,6 +118,8 @@ TRAIN: dict[str, Case] = {
         "", "options.search.zero_shards=8", "cluster.pools.0.nodes=2 ; options.search={tp: 1, pp: 1, zero_stage: 3}"
     ),
     "search.recompute": ("", "options.search.recompute=full"),
+    "search.recompute_modules": apart("", "options.search.recompute_modules=mlp", "options.search.recompute=selective"),
+    "search.recompute_layers": apart("", "options.search.recompute_layers=1", "options.search.recompute=full"),
     "search.context_parallel": apart(
         "options.search.context_parallel=ring", "options.search.context_parallel=ulysses", "options.search.cp=2"
     ),

@@ -1,7 +1,8 @@
 """Activation memory of a layer: bytes of one micro-batch kept from its forward to its backward pass.
 
 As Korthikanti et al. count them (arXiv:2205.05198, section 4.1): inputs of products, of norms and of the activation,
-queries, keys, values and outputs of the softmax attention, dropout masks; products in 8 bits keep their inputs in 8.
+queries, keys, values and outputs of the softmax attention, masks of dropout where there is any; products in 8 bits keep
+their inputs in 8.
 What the attention puts out is what the product behind it reads, and is kept once; queries, keys and values are inputs
 of what `core_attention` computes again, and stay (section 5: 34 sbh are left).
 """
@@ -49,7 +50,7 @@ def layer_activations(layer: Layer, shard: Shard) -> LayerActivations:
     """What one layer keeps of one micro-batch on one rank."""
     kept: dict[str, float] = {}
     width = shard.tokens * shard.hidden * BF16 / shard.spread
-    masks = width / BF16 if shard.scores_written else 0.0  # codes of 2021 drop outputs of both parts: a byte a value
+    masks = width / BF16 if shard.hidden_dropout else 0.0  # of the outputs of both parts: a byte a value
     if layer.mixer is not None:
         _add(kept, "layernorm", width)
         _add(kept, "attention", masks)
@@ -143,9 +144,10 @@ def _mixer(kept: dict[str, float], layer: Layer, shard: Shard) -> None:
 
 
 def _core(shard: Shard, heads: float, written: float) -> float:
-    """A sum a row of the fused kernel, with its output where that is kept apart, or 5 bytes a score without it."""
+    """A sum a row of the fused kernel, with its output where that is kept apart; without it 2 bytes a score of the
+    softmax, and with dropout 3 of what it leaves and of its mask. Fused kernels draw masks anew."""
     if shard.scores_written:
-        return shard.tokens * 5.0 * heads * shard.sequence_tokens
+        return shard.tokens * (5.0 if shard.attention_dropout else 2.0) * heads * shard.sequence_tokens
     return shard.tokens * (4.0 * heads + (written * BF16 if _output_kept_apart(shard) else 0.0))
 
 

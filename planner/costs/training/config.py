@@ -123,6 +123,8 @@ class Framework:
     parallel_block: bool = False  # attention and feed-forward part read one norm's output, and their sum is added once
     loaders_per_node: int = 0  # processes that read the same samples one after another as a step begins; 0: read ahead
     blocking_hand_overs: bool = False  # the host waits for the device after each message between pipeline stages
+    hidden_dropout: bool = False  # outputs of attention and feed-forward part are dropped from, by masks that are kept
+    attention_dropout: bool = False  # weights of the softmax attention are
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +162,8 @@ _2021 = Framework(
     host="legacy",
     reduce_bytes=4.0,
     forwarded_experts=False,
+    hidden_dropout=True,
+    attention_dropout=True,
 )
 _FSDP = Framework(
     "torchtitan",
@@ -292,6 +296,8 @@ class TrainingConfig:
             ep_overlap="ep_comm" in self.overlap,
             expert_load=self.expert_load,
             document_tokens=self.document_tokens,
+            hidden_dropout=framework.hidden_dropout,
+            attention_dropout=framework.attention_dropout,
         )
 
 
@@ -322,6 +328,8 @@ class Shard:
     document_tokens: float = 0.0
     captured: frozenset[GraphScope] = frozenset()
     fused_experts: bool = False
+    hidden_dropout: bool = False
+    attention_dropout: bool = False
 
     @property
     def tokens(self) -> float:

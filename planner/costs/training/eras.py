@@ -21,6 +21,8 @@ _2022 = replace(
     logit_bytes=MEGATRON.logit_bytes,
     loaders_per_node=8,
     blocking_hand_overs=True,
+    hidden_dropout=False,
+    attention_dropout=False,
 )
 MEGASCALE = replace(
     _2022,

@@ -51,6 +51,8 @@ def _parallelism(job: RlJob) -> Iterator[Flag]:
     yield flag("--context-parallel-size", shape.cp)
     yield flag("--expert-model-parallel-size", shape.ep)
     yield flag("--expert-tensor-parallel-size", shape.moe_tp)
+    for part in ("hidden", "attention"):  # which Megatron-LM drops a tenth of unasked
+        yield flag(f"--{part}-dropout", 0.0)
     if job.recomputes(job.actor):
         yield flag("--recompute-granularity", "full")
         yield flag("--recompute-method", "uniform")

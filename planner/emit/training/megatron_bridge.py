@@ -14,7 +14,6 @@ from planner.emit.training.job import DATA_OUTSIDE, LaunchJob, require_trained, 
 from planner.emit.training.megatron_model import Fields
 from planner.emit.training.megatron_plan import (
     OPTIMIZERS,
-    SHARDED,
     environment,
     layout,
     parallel_fields,
@@ -23,6 +22,7 @@ from planner.emit.training.megatron_plan import (
 )
 from planner.emit.training.torch_launch import launch_script
 from planner.emit.training.towers import DATA_OF_TOWERS, frozen_fields, mock_images, require_towers, sample_order
+from planner.engines.training import MEGATRON_SHARDED
 from planner.models.architecture import MoeFfn
 
 NOTES = ("It runs train.py from the folder that it is started in.",)
@@ -159,8 +159,8 @@ def _ddp(job: LaunchJob) -> Fields:
         fields["average_in_collective"] = False
     if decision.zero_stage and job.zero_shards != job.data_ranks:
         fields["num_distributed_optimizer_instances"] = job.data_ranks // job.zero_shards
-    if decision.zero_stage in SHARDED:
-        fields |= {"use_megatron_fsdp": True, "data_parallel_sharding_strategy": SHARDED[decision.zero_stage]}
+    if decision.zero_stage in MEGATRON_SHARDED:
+        fields |= {"use_megatron_fsdp": True, "data_parallel_sharding_strategy": MEGATRON_SHARDED[decision.zero_stage]}
     return fields
 
 

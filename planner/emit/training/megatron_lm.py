@@ -13,7 +13,6 @@ from planner.emit.training.megatron_model import Value, model_fields
 from planner.emit.training.megatron_plan import (
     OPTIMIZERS,
     PRECISIONS,
-    SHARDED,
     environment,
     layout,
     parallel_fields,
@@ -22,6 +21,7 @@ from planner.emit.training.megatron_plan import (
     shards_by_element,
 )
 from planner.emit.training.torch_launch import Flag, launch_script
+from planner.engines.training import MEGATRON_SHARDED
 
 NOTES = (
     "It runs Megatron-LM's pretrain_gpt.py. Tokenizer, data, learning rate, and what of a model takes no time (rotary",
@@ -113,9 +113,9 @@ def _job_flags(job: LaunchJob) -> Iterator[Flag]:
 def _data_parallel_flags(job: LaunchJob) -> Iterator[Flag]:
     """ZeRO 1 is the distributed optimizer; 2 and 3 are Megatron's FSDP."""
     decision = job.decision
-    if decision.zero_stage in SHARDED:
+    if decision.zero_stage in MEGATRON_SHARDED:
         yield "--use-megatron-fsdp", ()
-        yield "--data-parallel-sharding-strategy", (SHARDED[decision.zero_stage],)
+        yield "--data-parallel-sharding-strategy", (MEGATRON_SHARDED[decision.zero_stage],)
         yield "--ckpt-format", ("fsdp_dtensor",)
     if shards_by_element(job):
         yield "--use-distributed-optimizer", ()

@@ -3,19 +3,11 @@
 from planner.emit.refusals import raise_first, refuse
 from planner.emit.training.job import LaunchJob
 from planner.emit.training.megatron_model import Fields
-from planner.engines.training import TRAINING_ENGINES
+from planner.engines.training import MEGATRON_CONTEXT, MEGATRON_MODULES, MEGATRON_SHARDED, TRAINING_ENGINES
 from planner.kinds.train.decision import StageRun
 from planner.models.architecture import MoeFfn
 
 SCHEDULES = ("1f1b", "interleaved")
-MODULES = {
-    "core_attention": "core_attn",
-    "mlp": "mlp",
-    "moe": "moe",
-    "moe_activation": "moe_act",
-    "layernorm": "layernorm",
-    "mla_up_projection": "mla_up_proj",
-}
 PRECISIONS: dict[str, Fields] = {  # fields for the formats of matrix products; the rest is bf16
     "bf16": {},
     "fp8": {"fp8": "hybrid", "fp8_recipe": "tensorwise"},
@@ -24,8 +16,6 @@ PRECISIONS: dict[str, Fields] = {  # fields for the formats of matrix products; 
     "nvfp4": {"fp4": "e2m1", "fp4_recipe": "nvfp4"},
 }
 OPTIMIZERS = {"adamw": "adam", "sgd": "sgd", "muon": "dist_muon"}
-SHARDED = {2: "optim_grads", 3: "optim_grads_params"}  # what Megatron's FSDP shards, by ZeRO stage; 1 is not FSDP
-CONTEXT = {"ring": "p2p", "all_gather": "all_gather", "ulysses": "a2a"}
 
 
 def parallel_fields(job: LaunchJob) -> Fields:
@@ -42,7 +32,7 @@ def parallel_fields(job: LaunchJob) -> Fields:
     if shape.ep * shape.moe_tp > 1:
         fields["expert_tensor_parallel_size"] = shape.moe_tp
     if shape.cp > 1:
-        fields["cp_comm_type"] = CONTEXT[decision.context_parallel]
+        fields["cp_comm_type"] = MEGATRON_CONTEXT[decision.context_parallel]
     if "tp_comm" in decision.overlap and shape.tp > 1:
         fields["tp_comm_overlap"] = True
     if "ep_comm" in decision.overlap and shape.ep > 1:
@@ -53,7 +43,7 @@ def parallel_fields(job: LaunchJob) -> Fields:
             "sequence_parallel",
             "turn sequence parallelism on: Megatron-Core asks for it",
         )
-    return fields | _dispatcher(job) | _capacity(job) | recompute_fields(job) | _graphs(job)
+    return fields | dropout_fields(job) | _dispatcher(job) | _capacity(job) | recompute_fields(job) | _graphs(job)
 
 
 def _graphs(job: LaunchJob) -> Fields:
@@ -103,6 +93,13 @@ def layout(job: LaunchJob) -> str:
     runs = [(_stage(run, job.heads_for_later_tokens), run.stages) for run in job.decision.stage_runs]
     last = len(runs) - 1
     return "".join(_run(text, count, index == last) for index, (text, count) in enumerate(runs))
+
+
+def dropout_fields(job: LaunchJob) -> Fields:
+    """What is dropped, which is a tenth where Megatron-Core is not told (`TransformerConfig`)."""
+    drops = job.options.dropout
+    hidden, attention = (drops.hidden, drops.attention) if drops else (0.0, 0.0)
+    return {"hidden_dropout": hidden, "attention_dropout": attention}
 
 
 def recompute_fields(job: LaunchJob) -> Fields:
@@ -161,14 +158,14 @@ def require_schedule(job: LaunchJob) -> None:
             "schedule",
             f"plan {able}: write `search: {{schedule: [{', '.join(SCHEDULES)}]}}` into the options",
         )
-    if decision.zero_stage in SHARDED and job.options.task != "pretrain":
+    if decision.zero_stage in MEGATRON_SHARDED and job.options.task != "pretrain":
         raise refuse(
             f"task `{job.options.task}` with ZeRO {decision.zero_stage}",
             "zero_stage",
             "plan with `options.search.zero_stage=[0, 1]`: Megatron's FSDP does not read the checkpoints that hold "
             "weights",
         )
-    if decision.zero_stage in SHARDED and job.shape.pp > 1:
+    if decision.zero_stage in MEGATRON_SHARDED and job.shape.pp > 1:
         raise refuse(
             f"ZeRO {decision.zero_stage} with pp {job.shape.pp}",
             "zero_stage",
@@ -210,7 +207,7 @@ def _require_overlaps(job: LaunchJob) -> None:
 
 def _selective(stages: list[StageRun]) -> Fields:
     modules = stages[0].recompute.modules
-    if unknown := [name for name in modules if name not in MODULES]:
+    if unknown := [name for name in modules if name not in MEGATRON_MODULES]:
         raise refuse(
             f"Megatron-Core computes no `{unknown[0]}` again by itself",
             "stage_runs",
@@ -222,7 +219,7 @@ def _selective(stages: list[StageRun]) -> Fields:
             "stage_runs",
             "Megatron has one list for all stages: plan the same everywhere",
         )
-    return {"recompute_granularity": "selective", "recompute_modules": [MODULES[name] for name in modules]}
+    return {"recompute_granularity": "selective", "recompute_modules": [MEGATRON_MODULES[name] for name in modules]}
 
 
 def _stage(run: StageRun, heads: int) -> str:

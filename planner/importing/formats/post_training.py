@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from planner.importing.formats.training import megatron_degrees
+from planner.importing.formats.megatron_runs import megatron_degrees
 from planner.importing.launches import Launch
 from planner.importing.options import Options, read_options
 from planner.importing.records import Reading

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from planner.engines.training import TRAINING_ENGINES
-from planner.importing.formats.training import launcher_gpus, training_findings, training_reading
+from planner.importing.formats.runs import launcher_gpus, training_findings, training_reading
 from planner.importing.launches import Launch
 from planner.importing.options import read_options
 from planner.importing.records import Reading

@@ -7,15 +7,17 @@ from planner.importing.formats.megatron import ALL_GATHER
 from planner.importing.plans.models import model_entry
 from planner.importing.plans.question import Question
 from planner.importing.plans.serving import cluster_of, resolved_problem
-from planner.importing.records import Reading
+from planner.importing.records import UNPRICED, Reading
 
 if TYPE_CHECKING:
     from planner.plan.schema import Envelope
 
 ENGINES = ("megatron-lm", "megatron-bridge", "torchtitan", "deepspeed")
 DEGREES = ("tp", "pp", "cp", "ep", "dp", "vpp")
-DECISIONS = ("micro_batch", "zero_stage", "zero_shards", "recompute", "sequence_parallel", "layers")
-OPTIONS = ("overlap", "reduce_gradients", "dispatcher", "optimizer")
+DECISIONS = ("micro_batch", "zero_stage", "zero_shards", "recompute", "recompute_modules", "recompute_layers",
+             "context_parallel", "moe_tp", "sequence_parallel", "layers", "schedule")  # fmt: skip
+OPTIONS = ("overlap", "reduce_gradients", "dispatcher", "optimizer", "dropout", "experts", "in_network_reduction",
+           "cuda_graphs", "task")  # fmt: skip
 PRECISIONS = ("bf16", "fp8", "fp8_block", "mxfp8", "nvfp4")
 
 
@@ -62,8 +64,17 @@ def training_notes(reading: Reading, question: Question) -> list[str]:
         notes.append("fp16 is priced as bf16")
     if reading.beside.get("dispatcher") == ALL_GATHER:
         notes.append("tokens that the artifact gathers for their experts are priced as sent all to all")
-    if reading.beside.get("recompute") == "selective":
-        notes.append("which modules are recomputed is chosen anew")
+    beside = reading.beside
+    if beside.get("dropout"):
+        shares = " and ".join(f"{part} {share:g}" for part, share in beside["dropout"].items())
+        notes.append(f"dropout ({shares}) is kept, by default too: masks are priced, and not the time that they take")
+    if "layers" in beside and beside["layers"] is None:
+        notes.append("layers of the stages are laid out anew")
+    if "cuda_graphs" in beside and beside["cuda_graphs"] is None:
+        notes.append("what is captured as CUDA graphs is chosen anew")
+    unpriced = [*(f"`{name}` computed again" for name in beside.get("kept_after_all", ())), *beside.get(UNPRICED, ())]
+    if unpriced:
+        notes.append(f"not priced, and not in the plan: {', '.join(unpriced)}")
     return notes
 
 

@@ -42,6 +42,11 @@ def summing_in(code: Framework, reduction: Reduction) -> Framework:
     return replace(code, reduce_bytes=sent, gradient_bytes=sent if code.whole_gradients else code.gradient_bytes)
 
 
+def dropping(code: Framework, *, hidden: bool, attention: bool) -> Framework:
+    """The code with or without dropout behind attention and feed-forward part, and in the softmax attention."""
+    return replace(code, hidden_dropout=hidden, attention_dropout=attention)
+
+
 class CodeSpec(Spec):
     """A training code that no launcher here starts: it is priced, and `emit` refuses it."""
 

@@ -122,6 +122,12 @@ def _beyond(engine: TrainingEngine, options: TrainOptions) -> Iterator[tuple[boo
     yield bool(options.samples) and not engine.towers, "trains no towers", "samples", "name `megatron-bridge`"
     unable = options.in_network_reduction and not engine.in_network
     yield unable, "has no switch for reductions in the network", "in_network_reduction", able
+    named = engine.again_by_operator and options.search.recompute_modules is not None
+    yield named, "recomputes operators by its policy, and names no modules", "search", "leave `recompute_modules` out"
+    some = options.search.recompute_layers not in (None, "all") and not engine.some_layers_again
+    yield some, "recomputes all layers whole or none", "search", "write `recompute_layers: all`"
+    drops = options.dropout is not None and not engine.dropout
+    yield drops, "has no setting of how much is dropped", "dropout", able
 
 
 def _unlaunched(engine: TrainingEngine, options: TrainOptions) -> Iterator[tuple[bool, str, str, str]]:

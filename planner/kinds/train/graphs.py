@@ -67,6 +67,8 @@ def _against(engine: TrainingEngine, options: TrainOptions) -> Iterator[tuple[bo
     unable = options.code is None and not engine.graphs
     yield unable, f"{engine.name}, which captures none", "leave it out, or name `megatron-lm`"
     yield options.search.recompute == ("full",), "whole layers recomputed", "allow `none` or `selective`"
+    experts = "moe" in (options.search.recompute_modules or ())
+    yield experts, "`moe` recomputed, whose router is captured", "leave it out of `recompute_modules`"
     yield "activations" in options.search.offload, "activations moved to the host", "leave them on the device"
     yield bool(options.lengths), "inputs of several lengths", "leave `cuda_graphs` out"
     yield options.task != "pretrain", f"task `{options.task}`, whose inputs are packed", "leave `cuda_graphs` out"

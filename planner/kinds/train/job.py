@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import combinations
 from math import gcd
 from typing import get_args
 
@@ -16,7 +17,7 @@ from planner.costs.training.rates import Rates, rates_on
 from planner.engines.training import FORWARDING, Dispatcher, TrainingEngine
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
-from planner.kinds.train.code import summing_in
+from planner.kinds.train.code import dropping, summing_in
 from planner.kinds.train.engine import (
     CODES,
     dispatcher_of,
@@ -29,7 +30,7 @@ from planner.kinds.train.engine import (
 from planner.kinds.train.graphs import graphs_of
 from planner.kinds.train.networks import Networks, networks_of
 from planner.kinds.train.options import Module, RecomputeName, TrainOptions
-from planner.models.architecture import Architecture, Layer, MoeFfn
+from planner.models.architecture import Architecture, DenseFfn, LatentAttention, Layer, MoeFfn
 from planner.problem.resolve import Resolved
 from planner.schema.base import Where
 
@@ -97,6 +98,14 @@ class TrainJob:
         """What `selective` may compute again: modules, or all that an engine's policy by operator does not save."""
         by_operator = self.strict and self.engine.again_by_operator
         return tuple(name for name in get_args(Module) if (name == BY_OPERATOR) == by_operator)
+
+    def sets_again(self, able: Sequence[str]) -> list[tuple[str, ...]]:
+        """Sets of these modules that `selective` may compute again: the one that is asked for, or any."""
+        asked = self.options.search.recompute_modules
+        if asked is not None:
+            chosen = tuple(name for name in able if name in asked)
+            return [chosen] if chosen else []
+        return [chosen for size in range(1, len(able) + 1) for chosen in combinations(able, size)]
 
     @property
     def hides_experts(self) -> bool:
@@ -235,6 +244,17 @@ def _of_one_pool(options: TrainOptions) -> str:
     return next((name for name, wanted in asked.items() if wanted), "")
 
 
+def _lacking(arch: Architecture) -> set[str]:
+    """Modules of recomputation that no layer of the model has."""
+    parts = {
+        "mlp": any(isinstance(layer.ffn, DenseFfn) for layer in arch.layers),
+        "moe": any(isinstance(layer.ffn, MoeFfn) for layer in arch.layers),
+        "mla_up_projection": any(isinstance(layer.mixer, LatentAttention) for layer in arch.layers),
+    }
+    parts["moe_activation"] = parts["moe"]
+    return {name for name, has in parts.items() if not has}
+
+
 def _consistent(options: TrainOptions, arch: Architecture, where: Where) -> TrainOptions:
     """The options as the optimizer has them; raises PlannerError for what does not go with it or with the model.
 
@@ -248,6 +268,17 @@ def _consistent(options: TrainOptions, arch: Architecture, where: Where) -> Trai
             for name, asked in _by_rank(options).items()
         ),
         (options.experts is not None and not experts, ("experts",), f"`{arch.name}` has no experts", "leave it out"),
+        *(
+            (True, ("search", "recompute_modules"), f"`{arch.name}` has no `{name}`", "leave it out")
+            for name in options.search.recompute_modules or ()
+            if name in _lacking(arch)
+        ),
+        (
+            options.search.recompute_layers is not None and bool(options.lengths),
+            ("search", "recompute_layers"),
+            "recomputation chosen anew for inputs of every length",
+            "leave it out",
+        ),
         (muon and options.task == "lora", ("optimizer",), "Muon with adapters", "write `optimizer: adamw`"),
         (muon and "optimizer" in options.search.offload, ("search", "offload"), "Muon on the host", "leave it out"),
         (muon and stages is not None and 1 not in stages, ("search", "zero_stage"), "Muon without ZeRO 1", "write 1"),
@@ -273,6 +304,8 @@ def _job(
     code = captured(code, graphs) if graphs else code
     if options.reduce_gradients is not None:
         code = summing_in(code, options.reduce_gradients)
+    if options.dropout is not None:
+        code = dropping(code, hidden=options.dropout.hidden > 0, attention=options.dropout.attention > 0)
     sequence_parallel = options.search.sequence_parallel or (code.sequence_parallel,)
     store = open_store(profile_paths(problem.costs.profiles))
     model = resolved.models[key] if engine.mtp else resolved.models[key].without_mtp()

@@ -26,7 +26,8 @@ from planner.schema.formats import format_field
 PrecisionName = Literal["bf16", "fp8", "fp8_block", "mxfp8", "nvfp4"]
 Precision = Annotated[PrecisionName, format_field(PrecisionName, "precision")]
 Schedule = Literal["1f1b", "interleaved", "zb_h1", "zb_h2", "zb_v", "dualpipe", "dualpipev"]
-Module = Literal["core_attention", "mlp", "moe", "moe_activation", "layernorm", "mla_up_projection", "operators"]
+NamedModule = Literal["core_attention", "mlp", "moe", "moe_activation", "layernorm", "mla_up_projection"]
+Module = Literal[NamedModule, "operators"]
 Offload = Literal["optimizer", "activations"]
 Overlap = Literal["grad_reduce", "param_gather", "tp_comm", "tp_fused", "p2p", "ep_comm"]
 RecomputeName = Literal["none", "selective", "full"]
@@ -61,6 +62,12 @@ class SearchSpec(Spec):
         description="ranks that share out the sharded states: `all`, or fewer (HSDP); none: all, or one NVLink domain",
     )
     recompute: Annotated[tuple[RecomputeName, ...], BeforeValidator(_listed)] | None = None
+    recompute_modules: Annotated[tuple[NamedModule, ...], Field(min_length=1), BeforeValidator(_listed)] | None = Field(
+        default=None, description="what `selective` computes again, all of it; any of them when absent"
+    )
+    recompute_layers: Count | Literal["all"] | None = Field(
+        default=None, description="of each stage, that `full` computes again whole; any number when absent"
+    )
     context_parallel: Annotated[tuple[ContextParallel, ...], BeforeValidator(_listed)] | None = None
     sequence_parallel: Annotated[tuple[bool, ...], BeforeValidator(_listed)] | None = None
     offload: tuple[Offload, ...] = Field(default=(), description="what may be moved to host memory")
@@ -82,6 +89,15 @@ class SearchSpec(Spec):
         if len(set(self.sequence_parallel or ())) > 1:
             what = "sequence parallelism is on or off in all plans of a search"
             raise refuse(what, "write `sequence_parallel: true`, or `false`", "sequence_parallel")
+        return self
+
+    @model_validator(mode="after")
+    def recomputing_what_is_named(self) -> "SearchSpec":
+        for name, kind in (("recompute_modules", "selective"), ("recompute_layers", "full")):
+            if getattr(self, name) is not None and kind not in (self.recompute or (kind,)):
+                raise refuse(f"{name} that nothing recomputes", f"write `recompute: {kind}`", name)
+        if self.recompute_layers is not None and self.layerwise:
+            raise refuse("recompute_layers where layers differ", "leave it out, or `layerwise`", "recompute_layers")
         return self
 
 
@@ -146,6 +162,17 @@ class LoadingSpec(Spec):
     def arriving(self) -> Loading:
         """As the costs know it."""
         return Loading(self.sample_bytes or 0.0, self.read_bytes_per_s or inf, self.samples_per_s or inf)
+
+
+class DropoutSpec(Spec):
+    """Shares of values that training sets to zero, by Megatron-LM's names."""
+
+    hidden: Annotated[float, Field(ge=0, lt=1)] = Field(
+        default=0.0, description="of the outputs of attention and feed-forward part, whose masks are kept"
+    )
+    attention: Annotated[float, Field(ge=0, lt=1)] = Field(
+        default=0.0, description="of the weights of softmax attention, which fused kernels draw anew"
+    )
 
 
 class TrainOptions(Spec):
@@ -214,6 +241,9 @@ class TrainOptions(Spec):
     window_tokens: Count | None = Field(
         default=None,
         description="that a token attends to in every layer of softmax attention; the model's when absent",
+    )
+    dropout: DropoutSpec | None = Field(
+        default=None, description="what training drops; nothing when absent, or what `code` does"
     )
     code: CodeSpec | None = Field(
         default=None, description="another training code than the engine's, such as an older one; priced, not emitted"

@@ -301,6 +301,11 @@ BAD: list[tuple[dict[str, Any], str | None, str, str]] = [
     ({"optimizer": "muon", "search": {"zero_stage": 3}}, None, "without ZeRO 1", "write 1"),
     ({"in_network_reduction": True}, "torchtitan", "reductions in the network", "megatron-lm"),
     ({"dispatcher": "hybridep"}, None, "racks of 72", "deepep"),
+    ({"dropout": {"hidden": 0.1}}, "torchtitan", "no setting of how much", "megatron-lm"),
+    ({"search": {"recompute_modules": ["moe"]}}, None, "has no `moe`", "leave it out"),
+    ({"search": {"recompute": "full", "recompute_modules": "mlp"}}, None, "nothing recomputes", "selective"),
+    ({"search": {"recompute_modules": "mlp"}}, "torchtitan", "names no modules", "recompute_modules"),
+    ({"search": {"recompute_layers": 2}}, "torchtitan", "all layers whole", "all"),
 ]
 
 

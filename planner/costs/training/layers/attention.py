@@ -116,14 +116,15 @@ def _flash(machine: Machine, shard: Shard, core: AttentionCore) -> Iterator[Kern
 
 
 def _unfused(machine: Machine, shard: Shard, core: AttentionCore) -> Iterator[Kernel]:
-    """Scores written out: two batched products over all pairs, scale-mask-softmax and dropout in between."""
+    """Scores written out: two batched products over all pairs, scale-mask-softmax and any dropout in between."""
     length, rows = float(shard.sequence_tokens), shard.sequence_tokens / shard.cp
     batch = shard.sequences * float(core.heads)
     scores = batch * rows * length
     for part, products in ((FORWARD, 1.0), (BACKWARD_INPUT, 2.0)):
         for depth in (core.head_dim, core.v_head_dim):
             yield product(machine, "bmm", part, CORE, rows, length, depth, "bf16", batch, products)
-        moved = scores * (9.0 if part == FORWARD else 11.0)  # softmax 2 + 2, dropout 2 + 2 + 1; gradients read more
+        dropped = 5.0 if shard.attention_dropout else 0.0  # 2 + 2, and a mask of 1
+        moved = scores * ((4.0 if part == FORWARD else 6.0) + dropped)  # softmax 2 + 2; gradients read its output too
         yield memory_pass(machine, "scores", part, CORE, moved, 2.0)
 
 

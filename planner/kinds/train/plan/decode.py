@@ -314,6 +314,8 @@ def _assumptions(job: TrainJob, best: Evaluation) -> Iterator[str]:
     yield from _of_the_code(best.choice.table.job)
     if options.loading is not None:
         yield "samples are read and prepared a step ahead, and training waits for adapters that carry them"
+    if options.dropout is not None and options.dropout.hidden > 0:
+        yield "masks of dropout are kept, and the time to draw and to apply them is left out"
     if options.in_network_reduction:
         yield "switches of the fabric add up what all data-parallel ranks sum"
     room = 1.0 - best.choice.table.job.usable_share

@@ -3,10 +3,10 @@
 Shape suffixes: K kind of layer.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import combinations
+from typing import Literal
 
 import numpy as np
 
@@ -276,8 +276,7 @@ class CostTable:
         names = [name for name in self.job.modules_again if any(name in kept.of_module for kept in self.activations)]
         names = [name for name in names if any(cost.forward_of_module.get(name, 0.0) > 0.0 for cost in self.layers)]
         names = [name for name in names if not (self.job.cuda_graphs and name == "moe")]  # its router is captured
-        sets = [chosen for size in range(1, len(names) + 1) for chosen in combinations(names, size)]
-        some = [self.mode(RecomputeConfig("selective", chosen)) for chosen in sets]
+        some = [self.mode(RecomputeConfig("selective", chosen)) for chosen in self.job.sets_again(names)]
         return [self.mode(RecomputeConfig()), *some, self.mode(RecomputeConfig("full"))]
 
 
@@ -299,11 +298,15 @@ def ways_of(table: CostTable, stages: int, stages_of_rank: int) -> Ways:
     allowed = job.recomputations
     counts = np.array(job.count_of_kind)
     ranks = stages / stages_of_rank
-    ways = [(float(counts @ mode.extra_s) / ranks, mode, 0) for mode in table.modes]
-    if "full" in allowed and (job.engine.some_layers_again or not job.strict):
-        none = table.mode(RecomputeConfig())
-        each = float(table.pass_K3[:, 0].max()) * stages_of_rank
-        ways += [(each * whole, none, whole) for whole in range(1, job.arch.num_layers // stages)]
+    asked = job.options.search.recompute_layers
+    able = "full" in allowed and (job.engine.some_layers_again or not job.strict)
+    some = _some_layers(asked, job.arch.num_layers // stages) if able else ()
+    fixed = asked is not None and bool(some)
+    modes = [mode for mode in table.modes if not (fixed and mode.recompute.granularity == "full")]
+    ways = [(float(counts @ mode.extra_s) / ranks, mode, 0) for mode in modes]
+    none = table.mode(RecomputeConfig())
+    each = float(table.pass_K3[:, 0].max()) * stages_of_rank
+    ways += [(each * whole, none, whole) for whole in some]
     ways.sort(key=lambda row: (row[0], row[2]))
     full = again_bytes(table.activations, RecomputeConfig("full"), offloaded=False)
     again = [
@@ -315,6 +318,13 @@ def ways_of(table: CostTable, stages: int, stages_of_rank: int) -> Ways:
         np.array([float(whole) for _, _, whole in ways]),
         np.array(again),
     )
+
+
+def _some_layers(asked: int | Literal["all"] | None, layers: int) -> Sequence[int]:
+    """Numbers of layers of a stage of so many, fewer than all, that may be computed again whole."""
+    if asked is None:
+        return range(1, layers)
+    return (asked,) if asked != "all" and asked < layers else ()
 
 
 SHARED = ("reduce_s", "gather_s", "optimizer_s", "weights_bytes", "gradients_bytes", "optimizer_bytes", "host_bytes")

@@ -9,7 +9,6 @@ of layer.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
 
 import numpy as np
 
@@ -122,19 +121,13 @@ def options(table: CostTable, kind: int) -> dict[Names, tuple[float, float]]:
         if name == BY_OPERATOR or (name in kept.of_module and name in cost.forward_of_module)
     ]
     costs_of_set: dict[Names, tuple[float, float]] = {}
-    for names in _subsets(able):
+    sets = [names for names in table.job.sets_again(able) if not {"moe", "moe_activation"} <= set(names)]
+    for names in ((), *sets):
         if ("selective" if names else "none") in allowed:
             costs_of_set[names] = (cost.again_s(names), kept.without(names))
     if "full" in allowed:
         costs_of_set[(WHOLE,)] = (cost.forward_s, kept.input_bytes)
     return costs_of_set
-
-
-def _subsets(names: Sequence[str]) -> Iterator[Names]:
-    for size in range(len(names) + 1):
-        for chosen in combinations(names, size):
-            if not {"moe", "moe_activation"} <= set(chosen):
-                yield chosen
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,8 @@ exec torchrun \
     --expert-model-parallel-size 1 \
     --sequence-parallel \
     --tp-comm-overlap \
+    --hidden-dropout 0.0 \
+    --attention-dropout 0.0 \
     --seq-length 2048 \
     --max-position-embeddings 2048 \
     --position-embedding-type learned_absolute \

@@ -33,6 +33,8 @@ exec torchrun \
     --context-parallel-size 1 \
     --expert-model-parallel-size 1 \
     --sequence-parallel \
+    --hidden-dropout 0.0 \
+    --attention-dropout 0.0 \
     --seq-length 4096 \
     --max-position-embeddings 4096 \
     --position-embedding-type rope \

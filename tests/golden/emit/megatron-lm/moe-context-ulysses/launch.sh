@@ -40,6 +40,8 @@ exec torchrun \
     --sequence-parallel \
     --expert-tensor-parallel-size 1 \
     --cp-comm-type a2a \
+    --hidden-dropout 0.0 \
+    --attention-dropout 0.0 \
     --moe-token-dispatcher-type alltoall \
     --fp8-format e4m3 \
     --fp8-recipe mxfp8 \

@@ -43,6 +43,8 @@ exec torchrun \
     --context-parallel-size 1 \
     --expert-model-parallel-size 32 \
     --expert-tensor-parallel-size 1 \
+    --hidden-dropout 0.0 \
+    --attention-dropout 0.0 \
     --moe-token-dispatcher-type flex \
     --moe-flex-dispatcher-backend deepep \
     --moe-router-dtype fp32 \

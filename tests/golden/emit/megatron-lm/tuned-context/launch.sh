@@ -29,6 +29,8 @@ exec torchrun \
     --expert-model-parallel-size 1 \
     --sequence-parallel \
     --cp-comm-type p2p \
+    --hidden-dropout 0.0 \
+    --attention-dropout 0.0 \
     --seq-length 16384 \
     --max-position-embeddings 16384 \
     --position-embedding-type rope \

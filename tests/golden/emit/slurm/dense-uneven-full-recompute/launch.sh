@@ -34,6 +34,8 @@ exec torchrun \
     --expert-model-parallel-size 1 \
     --sequence-parallel \
     --tp-comm-overlap \
+    --hidden-dropout 0.0 \
+    --attention-dropout 0.0 \
     --recompute-granularity full \
     --recompute-method block \
     --recompute-num-layers 3 \
