@@ -22,9 +22,10 @@ from planner.progress import Limits
 CANNOT = "cannot run: "
 WORTHWHILE = 0.02  # share of the time that a change must save
 _FREED = {
-    "train": (("micro_batch",), ("tp",), ("pp", "vpp"), ("cp",), ("ep",), ("recompute",)),
+    "train": (("micro_batch",), ("tp", "moe_tp"), ("pp", "vpp"), ("cp",), ("ep",), ("recompute",)),
     "rl": (("generation_tp",), ("training_tp",), ("training_pp",), ("arrangements",)),
 }
+_DEGREES = ("tp", "pp", "cp", "ep", "vpp", "moe_tp")
 _METRIC = {"train": "step_time_s", "rl": "iteration_time_s"}
 _FIELDS = {"generation_tp": "rollout.tp", "training_tp": "train.tp", "training_pp": "train.pp"}
 
@@ -55,6 +56,15 @@ class _Run:
         options = self.document["options"]
         names = [name for group in _FREED["rl"] for name in group]
         return dict(options["search"]) if self.kind == "train" else {n: options[n] for n in names if n in options}
+
+    @property
+    def recomputing(self) -> dict[str, Any]:
+        """What another granularity computes again where nothing else is changed: with Megatron the core attention, and
+        all layers."""
+        if self.document.get("engine", {}).get("name") not in ("megatron-lm", "megatron-bridge"):
+            return {}
+        usual = {"recompute_modules": ["core_attention"], "recompute_layers": "all"}
+        return {name: self.fixed.get(name, value) for name, value in usual.items()}
 
     def solved(self, fixed: Mapping[str, Any]) -> Envelope | None:
         """The best plan with these decisions fixed; None where none fits."""
@@ -122,7 +132,8 @@ def _few(run: _Run, now: Envelope | None) -> tuple[Envelope | None, tuple[str, .
             names = (*freed, *group)
             if not any(name in run.fixed and name not in freed for name in group):
                 continue
-            plan = run.solved({k: v for k, v in run.fixed.items() if k not in names and k != "dp"})
+            fixed = {k: v for k, v in run.fixed.items() if k not in names and k != "dp"}
+            plan = run.solved(fixed | (run.recomputing if "recompute" in names else {}))
             if plan is not None and _saves(run.kind, better, plan):
                 better, more = plan, names
         if better is best:
@@ -176,7 +187,9 @@ def _settings(run: _Run, plan: Envelope, freed: tuple[str, ...]) -> Iterator[Set
         after: Any = None
         if run.kind == "train":
             parallelism = next(iter(roles.values()))
-            after = parallelism.get(name, 1) if name in ("tp", "pp", "cp", "ep", "vpp") else decision.get(name)
+            after = parallelism.get(name, 1) if name in _DEGREES else decision.get(name)
+            if name == "moe_tp" and name not in run.fixed:
+                continue
             if name == "recompute":
                 after = _recompute(decision)
         elif name == "generation_tp":
