@@ -10,16 +10,20 @@ A job that keeps its nodes for w windows has each number of nodes w times: as it
 from the last of these it can go on to another number, and a step that it cannot take costs more than a day is worth.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from planner.arrays import Bools, Floats
+from planner.documents.units import figure
 from planner.errors import Conflict, Infeasible, PlannerError
 from planner.kinds.fleet.jobs import SECONDS, Job, Point, free_nodes, on_pool, pools_of
 from planner.kinds.fleet.options import FleetOptions
 from planner.problem.resolve import Resolved
+from planner.solvers.schedules.day_columns import longest_path
+from planner.solvers.schedules.day_solve import DUST
 from planner.solvers.schedules.day_split import Day, DayJob, DaySplit, Goal
 
 Share = tuple[int, ...]
@@ -92,8 +96,7 @@ def day_job(job: Job, nodes_before: Share, options: FleetOptions) -> DayJob:
     spec, own = job.spec, states(job, len(nodes_before))
     before = (nodes_before, spec.least_windows)
     counts = tuple(share for share, _ in own)
-    units = np.array([[made(job, m, n, options) for n, _ in own] for m, _ in [before, *own]])
-    allowed = np.array([[_allowed(spec.least_windows, was, now) for now in own] for was in [before, *own]])
+    units, allowed = _steps(job, nodes_before, options)
     if spec.load is not None:
         worth = np.array([[_earned(job, m, n, options) for n, _ in own] for m, _ in [before, *own]])
         worth = np.moveaxis(worth, -1, 0)
@@ -116,6 +119,22 @@ def day_job(job: Job, nodes_before: Share, options: FleetOptions) -> DayJob:
         units[1:],
         None if deadline is None else round(deadline),
     )
+
+
+def _steps(job: Job, nodes_before: Share, options: FleetOptions) -> tuple[Floats, Bools]:
+    """Units of a window and whether it may be, by the state before and in it; the first row is before the day."""
+    own = states(job, len(nodes_before))
+    rows = [(nodes_before, job.spec.least_windows), *own]
+    units = np.array([[made(job, m, n, options) for n, _ in own] for m, _ in rows])
+    return units, np.array([[_allowed(job.spec.least_windows, was, now) for now in own] for was in rows])
+
+
+def most_made(job: Job, nodes_before: Share, options: FleetOptions) -> float:
+    """Units by its deadline of a job that may have all nodes: no day of its own makes more."""
+    units, allowed = _steps(job, nodes_before, options)
+    reached = np.where(allowed, units, -np.inf)
+    windows = round(options.deadline_windows(job.spec) or options.windows)
+    return longest_path(reached[0], np.repeat(reached[None, 1:], windows - 1, axis=0))[0]
 
 
 def _held(name: str, shares: list[Share], options: FleetOptions) -> Bools:
@@ -175,25 +194,40 @@ def require_allowed(day: FleetDay, chosen: Day) -> None:
 
 def require_deadlines(day: FleetDay) -> None:
     """Raises Infeasible for a target that a job alone on the cluster does not make by its deadline."""
-    options = day.options
     for k, job in enumerate(day.jobs):
-        spec = job.spec
-        if spec.target is None:
-            continue
-        hours = (spec.deadline_s or options.window_s * options.windows) / SECONDS
-        best = max(job.points, key=lambda point: point.units_per_hour)
-        lost = 0.0 if day.before(k) == best.share else spec.start_up_s / SECONDS
-        most = best.units_per_hour * (hours - lost)
-        if most >= spec.target * (1.0 - 1e-9):
-            continue
-        needed = spec.target / best.units_per_hour + lost
-        limit = f"{spec.name}: {spec.target:g} {job.unit} within {hours:g} h"
-        nearest = f"{most:.4g} {job.unit} on {best.nodes} nodes all the time, or {needed:.4g} h for the target"
-        more = f"nodes that make {spec.target / (hours - lost):.4g} {job.unit} an hour together, "
-        more += f"{spec.target / most:.3g} times as many at the same speed each"
-        at_most = f"{spec.name}: at most {best.nodes} of the {day.nodes} nodes"
-        conflict = (Conflict(limit=limit, nearest=nearest), Conflict(limit=at_most, nearest=more))
-        raise Infeasible(conflict, proved=True)
+        target = job.spec.target
+        most = math.inf if target is None else most_made(job, day.before(k), day.options)
+        if target is not None and most < target * (1.0 - 1e-9):
+            raise Infeasible(_out_of_reach(day, k, target, most), proved=True)
+
+
+def _out_of_reach(day: FleetDay, k: int, target: float, most: float) -> list[Conflict]:
+    """The target and the nodes that cannot hold together, with what works of each where the job makes anything."""
+    job, options = day.jobs[k], day.options
+    name, unit = job.spec.name, job.unit
+    hours = (job.spec.deadline_s or options.window_s * options.windows) / SECONDS
+    best = max(job.points, key=lambda point: point.units_per_hour)
+    lost = 0.0 if day.before(k) == best.share else job.spec.start_up_s / SECONDS
+    nearest, more = f"{most:.4g} {unit}", ""
+    if best.units_per_hour > 0.0:
+        nearest += f", or {target / best.units_per_hour + lost:.4g} h for the target"
+        rate = target / (hours - lost)
+        more = f"nodes that make {rate:.4g} {unit} an hour together, "
+        more += f"{rate / best.units_per_hour:.3g} times as many at the same speed each"
+    return [
+        Conflict(limit=f"{name}: {target:g} {unit} within {hours:g} h", nearest=nearest),
+        Conflict(limit=f"{name}: at most {best.nodes} of the {day.nodes} nodes", nearest=more),
+    ]
+
+
+def require_run(day: FleetDay, chosen: Day, bound: float | None) -> None:
+    """Raises Infeasible where the best split leaves all nodes idle: nothing would run by its plan."""
+    if any(sum(share) for row in day.shares_of(chosen) for share in row):
+        return
+    value = day.split().worth(chosen)
+    limit = f"jobs: a day worth more than {figure('usd', value)}, which it is without any nodes"
+    proved = bound is not None and bound - value <= DUST * max(abs(value), 1.0)
+    raise Infeasible([Conflict(limit=limit, nearest="")], proved=proved)
 
 
 def _allowed(windows: int, was: tuple[Share, int], now: tuple[Share, int]) -> bool:

@@ -89,7 +89,7 @@ def free_nodes(resolved: Resolved, options: FleetOptions) -> tuple[int, ...]:
 
 
 def pools_of(resolved: Resolved, index: int, spec: JobSpec) -> list[int]:
-    """The pools that a job may run on; raises PlannerError for unknown ones."""
+    """The pools that a job may run on; raises PlannerError for unknown ones, and for curves on others."""
     names = [pool.name for pool in resolved.pools]
     given = [*(spec.pools or names), *(each.pool for each in spec.curve or () if each.pool is not None)]
     strange = next((name for name in given if name not in names), None)
@@ -97,6 +97,11 @@ def pools_of(resolved: Resolved, index: int, spec: JobSpec) -> list[int]:
         hint = f"the pools are {', '.join(f'`{name}`' for name in names)}"
         where = resolved.where(("options", "jobs", index, "pools" if strange in (spec.pools or ()) else "curve"))
         raise PlannerError(f"no pool is called `{strange}`", where=where, hint=hint)
+    away = next((name for name in given if spec.pools is not None and name not in spec.pools), None)
+    if away is not None:
+        what = f"job `{spec.name}` has a point of its curve on `{away}`, which is none of its pools"
+        where = resolved.where(("options", "jobs", index, "pools"))
+        raise PlannerError(what, where=where, hint=f"add `{away}` to `pools`, or leave the point out")
     return [names.index(name) for name in dict.fromkeys(spec.pools or names)]
 
 
@@ -319,6 +324,11 @@ def _never_falling(points: Iterable[Point], before: int) -> list[Point]:
 
 def _bounded(job: Job, resolved: Resolved, index: int, free: tuple[int, ...]) -> Job:
     """The job with the points of at least as many nodes as it always has."""
+    if not job.points:
+        fewest = min(each.nodes for each in job.spec.curve or ())
+        what = f"job `{job.spec.name}` needs {fewest} nodes, and its pools have at most {max(free)}"
+        place = resolved.where(("options", "jobs", index, "curve"))
+        raise PlannerError(what, where=place, hint="give its curve a point on fewer nodes, or the cluster more")
     place = resolved.where(("options", "jobs", index, "least_nodes"))
     points = tuple(point for point in job.points if point.nodes >= job.spec.least_nodes)
     if not points:

@@ -65,7 +65,9 @@ def prove(stated: Envelope, decision: FleetDecision, hand: AtHand) -> Iterator[F
     result = split_day(FleetDay(day.resolved, day.options, jobs).split())
     bound, value = stated.certificate.bound, stated.certificate.objective.value or 0.0
     assert result.bound is not None
-    right = bound >= min(result.bound, result.objective or result.bound) * (1.0 - REL_TOL) and bound >= value - 1e-6
+    assert result.objective is not None
+    least = max(value, result.objective)
+    right = bound >= least - REL_TOL * max(abs(least), 1.0)
     what = f"states the bound {bound:.9g}, no split of its curves is worth more than {result.bound:.9g}"
     yield Finding("certificate.bound_again", right, what, "certificate.bound", "solve again")
 

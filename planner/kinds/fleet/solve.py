@@ -3,7 +3,7 @@
 from planner.errors import Stopped
 from planner.kinds.fleet.elastic import elastic_job
 from planner.kinds.fleet.envelope import envelope
-from planner.kinds.fleet.formulate import FleetDay, require_allowed, require_deadlines, require_held
+from planner.kinds.fleet.formulate import FleetDay, require_allowed, require_deadlines, require_held, require_run
 from planner.kinds.fleet.jobs import Job, free_nodes, read_jobs
 from planner.kinds.fleet.opportunistic import require_gpus
 from planner.kinds.fleet.options import FleetOptions
@@ -19,7 +19,8 @@ CLOSE = 1e-4  # of the worth of other days: the gap at which they are done
 def solve(resolved: Resolved, limits: Limits) -> Envelope:
     """The split that is worth most, as a plan, with a bound on all splits.
 
-    Raises PlannerError for jobs that cannot be solved, Infeasible for a target out of reach of the whole cluster.
+    Raises PlannerError for jobs that cannot be solved, Infeasible for a target out of reach of the whole cluster, and
+    where nothing is worth running.
     """
     day = read_day(resolved, limits)
     require_deadlines(day)
@@ -31,6 +32,7 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
     if result.solution is None:
         raise Stopped(result.stop_reason, bound=result.bound)
     require_allowed(day, result.solution)
+    require_run(day, result.solution, result.bound)
     reason = "node_limit" if result.stop_reason == "step_limit" else result.stop_reason
     return envelope(day, result.solution, result.bound, reason)
 

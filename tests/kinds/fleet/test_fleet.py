@@ -190,6 +190,7 @@ def test_jobs_of_a_file_and_in_place_have_one_plan(tmp_path: Path, served: Envel
         (problem({"name": "x", "problem": SERVE, "usd_per_unit": 1, "nodes": [1, 40]}), "no pool of it has over 3"),
         (problem(BATCH, reserve_nodes=3), "3 nodes in reserve of 3"),
         (problem({**BATCH, "least_nodes": 4}), "always has 4 nodes"),
+        (problem({**BATCH, "curve": [{"nodes": 9, "units_per_hour": 5}]}), "needs 9 nodes, and its pools have at most 3"),
         (problem({"name": "x", "curve": curve(1), "problem": SERVE, "usd_per_unit": 1}), "`problem` or a `curve`"),
     ],
 )
@@ -211,6 +212,35 @@ def test_a_deadline_out_of_reach_says_what_it_would_take_and_writes_nothing(
     assert main(["solve", str(tmp_path / "day.json"), "-o", str(tmp_path / "plan.json")]) == 1
     assert "pretrain: 100 units within 4 h" in capsys.readouterr().out
     assert [path.name for path in tmp_path.iterdir()] == ["day.json"]
+
+
+def test_a_target_that_nodes_at_work_reach_while_others_start_up_is_in_reach() -> None:
+    """A node that keeps at work for both windows makes 20; two make 38 an hour, but nothing while they start up."""
+    slow = {**TRAIN, "start_up_s": 7000.0, "nodes_before": 1, "target": 39.5}
+    certificate = solve(problem(slow)).certificate
+    assert certificate.objective.value == pytest.approx(best_day(problem(slow)))
+    with pytest.raises(Infeasible):
+        solve(problem({**slow, "target": 42.0}))
+
+
+def test_a_job_that_makes_nothing_is_out_of_reach_and_a_day_that_is_worth_nothing_has_no_plan() -> None:
+    with pytest.raises(Infeasible) as raised:
+        solve(problem({**TRAIN, "curve": curve(0)}))
+    assert raised.value.conflict[0]["nearest"] == "0 units"
+    with pytest.raises(Infeasible) as raised:
+        solve(problem({**CHAT, "load": {"rates_per_s": [0.0] * 3}}))
+    assert raised.value.proved
+    assert "without any nodes" in raised.value.conflict[0]["limit"]
+
+
+def test_the_bound_of_a_day_that_costs_more_than_it_earns_is_derived_again() -> None:
+    costly = solve(problem({**CHAT, "curve": curve(30), "usd_per_missing": 9.0}))
+    assert costly.certificate.objective.value is not None
+    assert costly.certificate.objective.value < 0.0
+    assert passed(findings(costly, proof=True))
+    low = costly.certificate.model_copy(update={"bound": 2.0 * costly.certificate.objective.value})
+    wrong = findings(costly.model_copy(update={"certificate": low}), proof=True)
+    assert "certificate.bound_again" in {each.rule for each in wrong if each.verdict == "failed"}
 
 
 def test_an_explanation_says_what_an_hour_of_a_node_is_worth_and_to_whom(plan: Envelope) -> None:
