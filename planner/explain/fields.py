@@ -8,6 +8,9 @@ from planner.documents.units import figure, format_si
 from planner.errors import PlannerError, did_you_mean
 from planner.plan.schema import Decision, Envelope, Role
 
+PARTS = frozenset({"job", "stage"})
+"""Keys by which records of a decision name what they are about."""
+
 
 @dataclass(frozen=True, slots=True)
 class Field:
@@ -47,6 +50,7 @@ def _fields(envelope: Envelope, decision: Decision) -> Iterator[Field]:
     )
     yield Field("bound", figure(metric, certificate.bound), (), ("objective",))
     yield Field("evidence", ", ".join(envelope.evidence.sources) or "none", (), ("evidence", "step"))
+    yield from _parts(decision.model_dump(mode="json", exclude={"roles"}))
     for pool in dict.fromkeys(block.pool for block in decision.placement):
         yield Field(pool, "a pool of the cluster", (pool,))
     for role in decision.roles:
@@ -86,6 +90,14 @@ def _below(name: str, value: Any, about: str) -> Iterator[Field]:  # noqa: ANN40
         yield Field(path, told[0] if len(told) == 1 else f"{told[0]} and {len(told) - 1} others", (), (about,), path)
         for inner in values[:1]:
             yield from _below(path, inner, about)
+
+
+def _parts(decision: dict[str, Any]) -> Iterator[Field]:
+    """What records of the decision are about, by its own name: `chat` of a day's jobs."""
+    for records in filter(None, decision.values()):
+        for record in records if isinstance(records, list) else ():
+            for key in PARTS & record.keys() if isinstance(record, dict) else ():
+                yield Field(record[key], f"a {key} of the plan", (record[key],))
 
 
 def _role_fields(role: Role, *, stepped: bool) -> Iterator[Field]:

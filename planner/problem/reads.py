@@ -89,9 +89,8 @@ def unread_fields(reads: Reads, problem: Problem, where: Callable[[Path], str]) 
             yield PlannerError(f"`{written}` has no effect {unread.why}", where=place, hint=unread.remedy)
     for name, unread in idle.items():
         if name.startswith("options."):
-            yield PlannerError(
-                f"`{name}` has no effect {unread.why}", where=where(tuple(name.split("."))), hint=unread.remedy
-            )
+            place = where(tuple(int(part) if part.isdigit() else part for part in name.split(".")))
+            yield PlannerError(f"`{name}` has no effect {unread.why}", where=place, hint=unread.remedy)
 
 
 def idle_options(options: JsonValue, *names: str, why: str, above: str = "options") -> Iterator[Unread]:

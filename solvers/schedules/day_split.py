@@ -39,6 +39,26 @@ def of_one_pool(counts: Sequence[int]) -> Counts:
     return tuple((count,) for count in counts)
 
 
+def fewest(nodes: Sequence[int], counts_K: Sequence[Counts]) -> tuple[int, ...] | None:
+    """Of every job the index of few nodes with which all fit, by depth-first search; None where none do. [K]"""
+    free, tried = np.array(nodes), [0] * len(counts_K)
+    chosen: list[int] = []
+    rows_K = [np.array(counts, dtype=np.int64) for counts in counts_K]
+    while len(chosen) < len(rows_K):
+        k = len(chosen)
+        fitting = np.flatnonzero((rows_K[k][tried[k] :] <= free).all(axis=1))
+        if len(fitting):
+            chosen.append(tried[k] + int(fitting[0]))
+            free = free - rows_K[k][chosen[-1]]
+            continue
+        tried[k] = 0
+        if not chosen:
+            return None
+        free = free + rows_K[k - 1][chosen[-1]]
+        tried[k - 1] = chosen.pop() + 1
+    return tuple(chosen)
+
+
 @dataclass(frozen=True, slots=True)
 class Goal:
     """Progress that a job is asked for: worth of a unit up to the target, and cost of each unit below it."""
@@ -141,23 +161,8 @@ class DaySplit:
         return self.jobs[0].hours
 
     def fewest(self) -> tuple[int, ...] | None:
-        """Of every job the index of few nodes with which all fit, by depth-first search; None where none do. [K]"""
-        free, tried = np.array(self.nodes), [0] * len(self.jobs)
-        chosen: list[int] = []
-        rows_K = [job.nodes_AP for job in self.jobs]
-        while len(chosen) < len(rows_K):
-            k = len(chosen)
-            fitting = np.flatnonzero((rows_K[k][tried[k] :] <= free).all(axis=1))
-            if len(fitting):
-                chosen.append(tried[k] + int(fitting[0]))
-                free = free - rows_K[k][chosen[-1]]
-                continue
-            tried[k] = 0
-            if not chosen:
-                return None
-            free = free + rows_K[k - 1][chosen[-1]]
-            tried[k - 1] = chosen.pop() + 1
-        return tuple(chosen)
+        """Of every job the index of few nodes with which all fit; None where none do. [K]"""
+        return fewest(self.nodes, [job.counts for job in self.jobs])
 
     def worth(self, day: Day) -> float:
         """What is maximised."""

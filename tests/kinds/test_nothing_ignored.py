@@ -373,6 +373,8 @@ def test_an_unknown_backend_is_refused_everywhere(folder: Path, kind: str) -> No
         ("fleet", "options.jobs.1.deadline=6h", None, "without a `target`"),
         ("fleet", "options.jobs.0.restarts=job", None, "without a `start_up`"),
         ("fleet", "options.jobs.0.unit_nodes=2", None, "with a `curve`"),
+        ("fleet", "options.jobs.0.safety=5%", None, "with a `curve`"),
+        ("fleet", "options.jobs.0.deadline=6h", None, "for a job with a load"),
         ("place", "options.pp=[1]", None, "where engines batch"),
         ("place", ONE_PASS + " ; options.max_batch=4", None, "with `batching: false`"),
         ("place", ONE_PASS + " ; models.m.kv_cache=fp8", None, "answer in one pass"),

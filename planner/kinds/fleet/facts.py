@@ -36,7 +36,7 @@ def facts(envelope: Envelope, decision: FleetDecision) -> Iterator[Told]:
         yield "note", error.what, (), {}
         return
     yield from _hours(day)
-    yield from _nodes(day, worth)
+    yield from _nodes(day, worth, worth if envelope.certificate.bound is None else envelope.certificate.bound)
     yield from _jobs(day, worth)
     yield from _binding(decision)
     yield from _beside(day, decision)
@@ -71,21 +71,28 @@ def _hours_on(day: FleetDay, of_pool: str, hour_T: list[float]) -> Told:
     return "worth", what, ("windows", "nodes", "objective"), figures
 
 
-def _nodes(day: FleetDay, worth: float) -> Iterator[Told]:
-    """The day split again with a node more, and with one fewer."""
-
-    least, free = sum(job.spec.least_nodes for job in day.jobs), day.free_nodes
+def _nodes(day: FleetDay, worth: float, bound: float) -> Iterator[Told]:
+    """The day split again with a node more, and with one fewer; told apart where the bounds of both days are."""
+    free, about = day.free_nodes, ("windows", "nodes", "objective")
     for (p, pool), (step, word) in product(enumerate(day.resolved.pools), ((1, "more"), (-1, "fewer"))):
-        if free[p] + step < 1 or day.nodes + step < least:
+        nodes = (*free[:p], free[p] + step, *free[p + 1 :])
+        if not nodes[p]:
             continue
         of_pool = f" of {pool.name}" if len(free) > 1 else ""
-        result = split_day(day.split((*free[:p], free[p] + step, *free[p + 1 :])), **LIMITS)
-        other = result.objective
+        if not day.has_room(nodes):
+            yield "change", f"one node{of_pool} fewer all day: jobs always have more", about, {}
+            continue
+        result = split_day(day.split(nodes), **LIMITS)
+        other, most = result.objective, result.bound
         assert other is not None
+        assert most is not None
         hours = day.options.windows * day.options.window_h
         what = f"one node{of_pool} {word} all day: {figure('usd', other)} in place of {figure('usd', worth)}, "
-        what += f"{significant(abs(other - worth) / hours)} USD an hour of the node"
-        yield "change", what, ("windows", "nodes", "objective"), {"usd": other - worth}
+        if other <= bound and worth <= most:
+            what += "as much as far as the bounds tell"
+        else:
+            what += f"{significant(abs(other - worth) / hours)} USD an hour of the node"
+        yield "change", what, about, {"usd": other - worth}
 
 
 def _jobs(day: FleetDay, worth: float) -> Iterator[Told]:
@@ -134,4 +141,4 @@ def _binding(decision: FleetDecision) -> Iterator[Told]:
     for each in decision.days:
         if each.missing > 1e-6 * max(each.units, 1.0):
             what = f"`{each.job}` misses {significant(each.missing)} of {significant(each.units + each.missing)} units"
-            yield "limit", what, (each.job, "days"), {"missing": each.missing}
+            yield "binding", what, (each.job, "days"), {"missing": each.missing}

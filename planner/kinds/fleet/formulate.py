@@ -23,8 +23,7 @@ from planner.kinds.fleet.jobs import SECONDS, Job, Point, free_nodes, on_pool, p
 from planner.kinds.fleet.options import FleetOptions
 from planner.problem.resolve import Resolved
 from planner.solvers.schedules.day_columns import longest_path
-from planner.solvers.schedules.day_solve import DUST
-from planner.solvers.schedules.day_split import Day, DayJob, DaySplit, Goal
+from planner.solvers.schedules.day_split import Day, DayJob, DaySplit, Goal, fewest
 
 Share = tuple[int, ...]
 """Nodes of every pool."""
@@ -67,6 +66,11 @@ class FleetDay:
         kept = [k for k in range(len(self.jobs)) if k != without]
         jobs = tuple(day_job(self.jobs[k], self.before(k), self.options) for k in kept)
         return DaySplit(self.free_nodes if nodes is None else nodes, jobs)
+
+    def has_room(self, nodes: Share) -> bool:
+        """Whether so many nodes of every pool hold the fewest that all jobs can have."""
+        size = len(nodes)
+        return fewest(nodes, [tuple(share for share, _ in states(job, size)) for job in self.jobs]) is not None
 
     def shares_of(self, day: Day) -> list[list[Share]]:
         """Nodes of every job by window and pool. [K][W][P]"""
@@ -154,10 +158,13 @@ def require_held(day: FleetDay) -> None:
         name, gone = job.spec.name, options.left_out(job.spec.name)
         can = {point.nodes for point in job.points} | ({0} if job.spec.least_nodes == 0 else set())
         strange = next((nodes for nodes in held[name] if nodes is not None and nodes not in can - gone), None)
-        if strange is not None or not can - gone:
+        if strange is not None:
             listed = ", ".join(map(str, sorted(can - gone))) or "none"
-            what = f"job `{name}` cannot have {'any nodes' if strange is None else f'{strange} nodes'}"
+            what = f"job `{name}` cannot have {strange} nodes"
             raise PlannerError(what, where=day.resolved.where(("options", "fixed")), hint=f"it can have {listed}")
+        if not can - gone:
+            what = f"job `{name}` is to do without all nodes that it can have, {', '.join(map(str, sorted(can)))}"
+            raise PlannerError(what, where=day.resolved.where(("options", "without")), hint="leave it one of these")
         never = sorted(gone - {point.nodes for point in job.points} - {0})
         if never:
             what = f"job `{name}` is to do without {never[0]} nodes, which it cannot have"
@@ -171,6 +178,17 @@ def require_held(day: FleetDay) -> None:
             raise Infeasible([Conflict(limit=limit, nearest=f"{day.nodes} nodes are there")], proved=True)
 
 
+def require_room(day: FleetDay) -> None:
+    """Raises Infeasible where all jobs together always have more nodes than there are."""
+    if day.has_room(day.free_nodes):
+        return
+    least = ", ".join(f"{job.spec.name} {job.spec.least_nodes}" for job in day.jobs if job.spec.least_nodes)
+    there = ", ".join(f"{free} of {pool.name}" for pool, free in zip(day.resolved.pools, day.free_nodes, strict=True))
+    raise Infeasible(
+        [Conflict(limit=f"least_nodes: {least}", nearest=f"nodes that jobs can have: {there}")], proved=True
+    )
+
+
 def _least(job: Job, held: int | None, options: FleetOptions) -> int:
     """The fewest nodes that a job can have where it is held to a number."""
     if held is not None:
@@ -179,8 +197,8 @@ def _least(job: Job, held: int | None, options: FleetOptions) -> int:
     return min(can - options.left_out(job.spec.name))
 
 
-def require_allowed(day: FleetDay, chosen: Day) -> None:
-    """Raises Infeasible where no split keeps what is held by hand and how long jobs keep their nodes."""
+def require_allowed(day: FleetDay, chosen: Day, *, proved: bool) -> None:
+    """Raises Infeasible where the best split does not keep what is held by hand and how long jobs keep their nodes."""
     for k, (job, shares) in enumerate(zip(day.jobs, day.shares_of(chosen), strict=True)):
         held, gone = day.options.nodes_held(job.spec.name), day.options.left_out(job.spec.name)
         off = [w for w, share in enumerate(shares) if held[w] not in (None, sum(share)) or sum(share) in gone]
@@ -189,7 +207,7 @@ def require_allowed(day: FleetDay, chosen: Day) -> None:
             continue
         limit = f"{job.spec.name}: nodes held by hand at {off[0] * day.options.window_s / SECONDS:g} h"
         nearest = f"{sum(shares[off[0]])} nodes there, with those of the other jobs"
-        raise Infeasible([Conflict(limit=limit, nearest=nearest)], proved=True)
+        raise Infeasible([Conflict(limit=limit, nearest=nearest)], proved=proved)
 
 
 def require_deadlines(day: FleetDay) -> None:
@@ -220,13 +238,12 @@ def _out_of_reach(day: FleetDay, k: int, target: float, most: float) -> list[Con
     ]
 
 
-def require_run(day: FleetDay, chosen: Day, bound: float | None) -> None:
+def require_run(day: FleetDay, chosen: Day, *, proved: bool) -> None:
     """Raises Infeasible where the best split leaves all nodes idle: nothing would run by its plan."""
     if any(sum(share) for row in day.shares_of(chosen) for share in row):
         return
     value = day.split().worth(chosen)
     limit = f"jobs: a day worth more than {figure('usd', value)}, which it is without any nodes"
-    proved = bound is not None and bound - value <= DUST * max(abs(value), 1.0)
     raise Infeasible([Conflict(limit=limit, nearest="")], proved=proved)
 
 

@@ -115,7 +115,7 @@ def _job(resolved: Resolved, index: int, spec: JobSpec, free: tuple[int, ...], l
     if spec.curve is not None:
         on_pools = (_never_falling(_stated(resolved, spec, pool, free), spec.nodes_before) for pool in places)
         stated = tuple(point for own in on_pools for point in own)
-        return _bounded(Job(spec, None, stated, {}), resolved, index, free)
+        return _bounded(Job(spec, None, stated, {}), resolved, index, max(free[pool] for pool in places))
     problem = job_problem(resolved, index, spec)
     kind = find_kind(problem.kind)
     counts = _counts(resolved, index, spec, kind, max(free[pool] for pool in places))
@@ -132,7 +132,7 @@ def _job(resolved: Resolved, index: int, spec: JobSpec, free: tuple[int, ...], l
         what += f": {why[-1]}" if why else ""
         where = resolved.where(("options", "jobs", index, "nodes"))
         raise PlannerError(what, where=where, hint="give it more nodes, or looser limits")
-    return _bounded(Job(spec, kind.name, tuple(points), plans), resolved, index, free)
+    return _bounded(Job(spec, kind.name, tuple(points), plans), resolved, index, max(free[pool] for pool in places))
 
 
 def _stated(resolved: Resolved, spec: JobSpec, pool: int, free: tuple[int, ...]) -> Iterator[Point]:
@@ -322,17 +322,17 @@ def _never_falling(points: Iterable[Point], before: int) -> list[Point]:
     return kept
 
 
-def _bounded(job: Job, resolved: Resolved, index: int, free: tuple[int, ...]) -> Job:
+def _bounded(job: Job, resolved: Resolved, index: int, most: int) -> Job:
     """The job with the points of at least as many nodes as it always has."""
     if not job.points:
         fewest = min(each.nodes for each in job.spec.curve or ())
-        what = f"job `{job.spec.name}` needs {fewest} nodes, and its pools have at most {max(free)}"
+        what = f"job `{job.spec.name}` needs {fewest} nodes, and a pool of it has at most {most}"
         place = resolved.where(("options", "jobs", index, "curve"))
         raise PlannerError(what, where=place, hint="give its curve a point on fewer nodes, or the cluster more")
     place = resolved.where(("options", "jobs", index, "least_nodes"))
     points = tuple(point for point in job.points if point.nodes >= job.spec.least_nodes)
     if not points:
         what = f"job `{job.spec.name}` always has {job.spec.least_nodes} nodes, and its most are "
-        what += f"{max((point.nodes for point in job.points), default=0)} of the {max(free)} there are"
+        what += f"{max((point.nodes for point in job.points), default=0)} of the {most} there are"
         raise PlannerError(what, where=place, hint="lower `least_nodes`, or give it more nodes")
     return replace(job, points=points)

@@ -7,19 +7,24 @@ from pydantic import JsonValue
 from planner.problem.reads import NETWORK, NODES, Reads, Unread, idle_options
 from planner.problem.schema import Problem
 
+_OF_SERVING = ("unit_nodes", "level", "safety")
+
 
 def _unread(problem: Problem) -> Iterator[Unread]:
     """What is said of jobs that stands beside what decides it."""
     for index, job in enumerate(_jobs(problem)):
         above = f"options.jobs.{index}"
         if job.get("load") is not None:
-            yield from idle_options(job, "target", "deadline_s", why="for a job with a load", above=above)
+            yield from idle_options(job, "deadline_s", "deadline", why="for a job with a load", above=above)
         elif job.get("target") is None:
             yield from idle_options(job, "deadline_s", "deadline", why="without a `target`", above=above)
             if job.get("usd_per_missing"):
                 yield Unread(f"{above}.usd_per_missing", "without a `load` or a `target`", "remove it")
         if job.get("curve") is not None:
-            yield from idle_options(job, "nodes", "unit_nodes", "level", why="with a `curve`", above=above)
+            yield from idle_options(job, "nodes", *_OF_SERVING, why="with a `curve`", above=above)
+        planned = job.get("problem")
+        if isinstance(planned, dict) and planned.get("kind") != "serve":
+            yield from idle_options(job, *_OF_SERVING, why="for a job that does not serve", above=above)
         if job.get("shared") is not None and problem.options.get("opportunistic") is None:
             yield Unread(f"{above}.shared", "without `opportunistic` jobs", "remove it")
         if not job.get("start_up_s") and not job.get("start_up"):

@@ -3,13 +3,21 @@
 from planner.errors import Stopped
 from planner.kinds.fleet.elastic import elastic_job
 from planner.kinds.fleet.envelope import envelope
-from planner.kinds.fleet.formulate import FleetDay, require_allowed, require_deadlines, require_held, require_run
+from planner.kinds.fleet.formulate import (
+    FleetDay,
+    require_allowed,
+    require_deadlines,
+    require_held,
+    require_room,
+    require_run,
+)
 from planner.kinds.fleet.jobs import Job, free_nodes, read_jobs
 from planner.kinds.fleet.opportunistic import require_gpus
 from planner.kinds.fleet.options import FleetOptions
 from planner.plan.schema import Envelope
 from planner.problem.resolve import Resolved
 from planner.progress import Limits
+from planner.solvers.result import Status
 from planner.solvers.schedules.day_solve import DUST, split_day
 
 FEW_STEPS = 500  # of single jobs: days with no more are solved to the end
@@ -19,11 +27,12 @@ CLOSE = 1e-4  # of the worth of other days: the gap at which they are done
 def solve(resolved: Resolved, limits: Limits) -> Envelope:
     """The split that is worth most, as a plan, with a bound on all splits.
 
-    Raises PlannerError for jobs that cannot be solved, Infeasible for a target out of reach of the whole cluster, and
-    where nothing is worth running.
+    Raises PlannerError for jobs that cannot be solved, Infeasible for a target out of reach of the whole cluster, for
+    more nodes that jobs always have than there are, and where nothing is worth running.
     """
     day = read_day(resolved, limits)
     require_deadlines(day)
+    require_room(day)
     require_held(day)
     split = day.split()
     steps = sum(len(job.counts) ** 2 for job in split.jobs) * split.hours
@@ -31,8 +40,9 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
     result = split_day(split, time_limit_s=limits.time_limit_s, gap=max(limits.gap, least))
     if result.solution is None:
         raise Stopped(result.stop_reason, bound=result.bound)
-    require_allowed(day, result.solution)
-    require_run(day, result.solution, result.bound)
+    proved = result.status is Status.OPTIMAL
+    require_allowed(day, result.solution, proved=proved)
+    require_run(day, result.solution, proved=proved)
     reason = "node_limit" if result.stop_reason == "step_limit" else result.stop_reason
     return envelope(day, result.solution, result.bound, reason)
 

@@ -109,6 +109,20 @@ def test_an_explanation_tells_what_jobs_beside_production_have_and_what_they_cos
     assert any(what.startswith("one node of a more all day") for what in told)
 
 
+def test_nodes_that_jobs_always_have_are_told_by_pool() -> None:
+    """Four nodes are left with one fewer of `a`, where a job always has both."""
+    bound = {"name": "bound", "curve": [{"nodes": 2, "units_per_hour": 5}], "pools": ["a"], "least_nodes": 2}
+    jobs = [{**bound, "usd_per_unit": 1}, BATCH]
+    plan = solve(day(("a", 2), ("b", 3), windows=2, jobs=jobs))
+    told = explain_plan(plan, find_kind("fleet").decision.model_validate(plan.decision), "bound")
+    assert any(fact.what.startswith("without `bound` the nodes are worth") for fact in told.facts)
+    everything = explain_plan(plan, find_kind("fleet").decision.model_validate(plan.decision)).facts
+    assert "one node of a fewer all day: jobs always have more" in {fact.what for fact in everything}
+    with pytest.raises(Infeasible) as raised:
+        solve(day(("a", 2), ("b", 3), windows=2, jobs=[jobs[0], {**jobs[0], "name": "other"}]))
+    assert raised.value.conflict[0]["limit"] == "least_nodes: bound 2, other 2"
+
+
 def test_files_hold_every_gpu_once_with_its_workers_and_rates(plan: Envelope) -> None:
     made = emit(plan, find_kind("fleet").decision.model_validate(plan.decision), "fleet-slurm")
     decision: Any = plan.decision

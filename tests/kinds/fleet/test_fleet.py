@@ -188,9 +188,13 @@ def test_jobs_of_a_file_and_in_place_have_one_plan(tmp_path: Path, served: Envel
             "must be lower-case letters, digits and `-`.*write for example `my-job`",
         ),
         (problem({"name": "x", "problem": SERVE, "usd_per_unit": 1, "nodes": [1, 40]}), "no pool of it has over 3"),
+        (problem(BATCH, without=["batch/0", "batch/1", "batch/2"]), "without all nodes that it can have, 0, 1, 2"),
         (problem(BATCH, reserve_nodes=3), "3 nodes in reserve of 3"),
         (problem({**BATCH, "least_nodes": 4}), "always has 4 nodes"),
-        (problem({**BATCH, "curve": [{"nodes": 9, "units_per_hour": 5}]}), "needs 9 nodes, and its pools have at most 3"),
+        (
+            problem({**BATCH, "curve": [{"nodes": 9, "units_per_hour": 5}]}),
+            "needs 9 nodes, and a pool of it has at most 3",
+        ),
         (problem({"name": "x", "curve": curve(1), "problem": SERVE, "usd_per_unit": 1}), "`problem` or a `curve`"),
     ],
 )

@@ -127,7 +127,7 @@ def test_alternatives_come_in_their_order_and_each_does_without_what_all_better_
         ({"fixed": {"chat@09:00": 1}}, "is no job in hours"),
         ({"fixed": {"chat": 7}}, "cannot have 7 nodes"),
         ({"without": ["chat"]}, "is no job with nodes"),
-        ({"without": ["batch/0", "batch/1", "batch/2"]}, "cannot have any nodes"),
+        ({"without": ["batch/0", "batch/1", "batch/2"]}, "without all nodes that it can have"),
         ({"without": ["chat/9"]}, "without 9 nodes, which it cannot have"),
     ],
 )
