@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 
 from planner.engines.serving.registry import SERVING_ENGINES
 from planner.errors import PlannerError
+from planner.importing.images import EngineRelease, release_in
 from planner.importing.shell.follow import SHELLS, Command
 from planner.importing.shell.syntax import broken_lines, parse_shell
 from planner.importing.shell.worlds import World, worlds
@@ -29,6 +30,12 @@ class Launch:
     variables: Mapping[str, str] = field(default_factory=dict)  # of the script around it
     files: Mapping[str, str] = field(default_factory=dict)
     program: str = ""  # of those that train
+    image: str = ""  # of the container around it
+
+    @property
+    def release(self) -> EngineRelease | None:
+        """The engine's release that its image names: the one that its own words start it in goes first."""
+        return release_in(self.engine, (*(word.partition("=")[2] or word for word in self.before), self.image))
 
     def file(self, path: object) -> str | None:
         """The text of a file that it can read, by its path, else by its name alone."""
@@ -57,7 +64,7 @@ def launch_of(words: Sequence[str]) -> Launch | None:
         if name == "trtllm-serve":
             return Launch("trtllm", rest[1:] if rest[:1] == ("serve",) else rest, before)
         if re.fullmatch(r"vllm-openai(:.*)?", name) and rest and "serve" not in rest:
-            return Launch("vllm", rest, before)
+            return Launch("vllm", rest, (*before, word))
         trained = _training_engine(word, name, rest) or _configured_engine(word, name, rest)
         if trained is not None:
             return Launch(trained, rest, before, program=word)

@@ -7,6 +7,7 @@ from typing import Any
 PREFIX_TIERS = "prefix_tiers"  # of a role that sets any up: memory beside the device
 QUANTIZATION = "quantization"  # of a role that makes its weights of another format: the engine's name for it
 UNPRICED = "unpriced"  # of a role: flags that change its times or memory, and that no plan has a field for
+RELEASE = "release"  # of the engine of a deployment that names it, beside the fields
 ROLE_ORDER = ("prefill", "decode", "colocated")
 
 

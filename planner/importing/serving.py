@@ -7,9 +7,10 @@ from planner.engines.serving.registry import SERVING_ENGINES
 from planner.errors import PlannerError
 from planner.importing.engines import Given, hands_over, model_of, options_of, role_of
 from planner.importing.flags import flag_findings, setting_findings
+from planner.importing.images import EngineRelease
 from planner.importing.launches import Launch, Started
 from planner.importing.options import Options
-from planner.importing.records import PREFIX_TIERS, ROLE_ORDER, Reading
+from planner.importing.records import PREFIX_TIERS, RELEASE, ROLE_ORDER, Reading
 from planner.importing.shell.worlds import World
 from planner.importing.tiers import prefix_tiers_of
 from planner.importing.values import Values
@@ -27,8 +28,12 @@ def reading_of_roles(
     gpu_type: str | None = None,
     findings: Sequence[str] = (),
     guesses: Sequence[str] = (),
+    releases: Sequence[EngineRelease | None] = (),
 ) -> Reading:
-    """A serving deployment; `gpus` are those that the artifact gives, else those of all replicas."""
+    """A serving deployment; `gpus` are those that the artifact gives, else those of all replicas.
+
+    `releases` are those of the engine that its launches name: where they agree, it is that of the deployment.
+    """
     ordered = sorted(merged_replicas(_sided(roles)), key=lambda role: ROLE_ORDER.index(role["role"]))
     parts = [
         None
@@ -45,7 +50,10 @@ def reading_of_roles(
         "gpu_type": gpu_type,
         "roles": ordered,
     }
-    return Reading(fields, tuple(dict.fromkeys(unresolved)), tuple(findings), tuple(guesses))
+    named = {release.version for release in releases if release is not None}
+    agreed_on = releases[0] if len(named) == 1 and None not in releases else None
+    beside = {} if agreed_on is None else {RELEASE: agreed_on}
+    return Reading(fields, tuple(dict.fromkeys(unresolved)), tuple(findings), tuple(guesses), beside)
 
 
 def _sided(roles: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -111,7 +119,10 @@ def _reading_of_way(way: Started, around: Around, gpu_type: str | None) -> Readi
         findings += flag_findings(launch.engine, options)
         findings += setting_findings(launch.engine, options, roles[-1], values)
     model = models[0] if models and all(name == models[0] for name in models) else None
-    return reading_of_roles(pairs[0][0].engine, model, roles, values.unresolved, gpu_type=gpu_type, findings=findings)
+    return reading_of_roles(
+        pairs[0][0].engine, model, roles, values.unresolved, gpu_type=gpu_type, findings=findings,
+        releases=[launch.release for launch, _ in pairs],
+    )  # fmt: skip
 
 
 def nodes_of(options: Options, values: Values) -> int:

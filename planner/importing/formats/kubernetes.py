@@ -123,8 +123,9 @@ def _reading(launches: Sequence[tuple[Pods, Launch]], documents: Sequence[Docume
         model, findings = None, [*findings, f"the file serves several models: {', '.join(named)}"]
     gpu_type, guesses = _gpu_type(documents, [pod for pod, _ in launches])
     return reading_of_roles(
-        launches[0][1].engine, model, roles, values.unresolved, gpu_type=gpu_type, findings=findings, guesses=guesses
-    )
+        launches[0][1].engine, model, roles, values.unresolved, gpu_type=gpu_type, findings=findings, guesses=guesses,
+        releases=[launch.release for _, launch in launches],
+    )  # fmt: skip
 
 
 def _given(pod: Pods, options: Options) -> Given:
@@ -216,12 +217,12 @@ def container_ways(
             if launch is None
             else [Started((replace(launch, files=files, environment=environment),), World((), {}, {}))]
         )
-    extra = [word for name in _EXTRA_ARGS for word in split_words(environment.get(name, ""))] + list(pod.extra)
-    return [_extended(way, tuple(extra)) for way in ways] if extra else ways
-
-
-def _extended(way: Started, extra: tuple[str, ...]) -> Started:
-    return Started(tuple(replace(launch, words=(*launch.words, *extra)) for launch in way.launches), way.world)
+    extra = tuple(word for name in _EXTRA_ARGS for word in split_words(environment.get(name, ""))) + pod.extra
+    image = str(container.get("image") or "")
+    return [
+        Started(tuple(replace(own, words=(*own.words, *extra), image=image) for own in way.launches), way.world)
+        for way in ways
+    ]
 
 
 def _by_image(container: Mapping[str, Any], words: Sequence[str], pod: Pods) -> Launch | None:

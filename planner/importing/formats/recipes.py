@@ -3,15 +3,18 @@
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from planner.documents.read import parse_document
+from planner.engines.release import numbers
 from planner.errors import PlannerError
 from planner.importing.engines import Given, flat_options, is_repository, model_of, role_of
 from planner.importing.flags import setting_findings
 from planner.importing.formats.accelerators import accelerator_in
 from planner.importing.formats.slurm import visible_gpus
-from planner.importing.launches import Launch, launches_of_script
+from planner.importing.images import EngineRelease, release_in
+from planner.importing.launches import Launch, Started, launches_of_script
 from planner.importing.options import Options, read_options
 from planner.importing.records import Reading
 from planner.importing.serving import SERVING, reading_of_roles, reading_of_ways, with_tiers
@@ -56,7 +59,21 @@ def read_srt_slurm(document: Document, given: Mapping[str, str], source: str) ->
     names = [name for name in (identity, *models, path) if isinstance(name, str)]
     model = next((name for name in names if is_repository(name)), path if isinstance(path, str) else None)
     gpu_type = accelerator_in(str(resources.get("gpu_type", ""))) or values.text(resources.get("gpu_type"))
-    return reading_of_roles(engine, model, roles, values.unresolved, gpu_type=gpu_type, findings=findings)
+    release = _srt_release(engine, document)
+    return reading_of_roles(
+        engine, model, roles, values.unresolved, gpu_type=gpu_type, findings=findings, releases=[release]
+    )
+
+
+def _srt_release(engine: str, document: Document) -> EngineRelease | None:
+    """The release that a recipe states among its frameworks, else the one of its image."""
+    identity = mapping_of(document.get("identity"))
+    name = {"trtllm": "tensorrt_llm"}.get(engine, engine)
+    stated = mapping_of(identity.get("frameworks")).get(name)
+    if isinstance(stated, str) and numbers(stated):
+        return EngineRelease(stated, "`identity.frameworks`")
+    images = below(identity, "container").get("image"), mapping_of(document.get("model")).get("container")
+    return release_in(engine, (image for image in images if isinstance(image, str)))
 
 
 def read_disaggregated(document: Document, given: Mapping[str, str], source: str) -> Reading | None:
@@ -105,7 +122,8 @@ def read_production_stack(document: Document, given: Mapping[str, str], source: 
     specs = [mapping_of(each) for each in list_of(mapping_of(document.get("servingEngineSpec")).get("modelSpec"))]
     types = {_selected(list_of(spec.get("nodeSelectorTerms"))) for spec in specs} - {None}
     gpu_type = types.pop() if len(types) == 1 else None
-    return reading_of_roles("vllm", model, roles, values.unresolved, gpu_type=gpu_type)
+    releases = [release_in("vllm", [f"{spec.get('repository')}:{spec.get('tag')}"]) for spec in specs]
+    return reading_of_roles("vllm", model, roles, values.unresolved, gpu_type=gpu_type, releases=releases)
 
 
 def _selected(terms: Sequence[Any]) -> str | None:
@@ -133,6 +151,8 @@ def read_skypilot(document: Document, given: Mapping[str, str], source: str) -> 
     ways = launches_of_script(str(document.get("run", "")), variables, source)
     if not ways:
         return None
+    image = str(resources.get("image_id", ""))
+    ways = [Started(tuple(replace(own, image=image) for own in way.launches), way.world) for way in ways]
     gpus = None if count is None else count * nodes
     gpu_type = accelerator_in(types.pop()) if len(types) == 1 else None
     alone = all(len(way.launches) == 1 for way in ways)

@@ -16,7 +16,7 @@ from planner.importing.plans.question import Question
 from planner.importing.plans.shapes import EngineRole, usable_share, with_batch
 from planner.importing.plans.tiers import cache_of, tier_notes
 from planner.importing.plans.unpriced import KV_FORMATS, loaded_weights, require_prefixes_kept, unpriced_notes
-from planner.importing.records import Reading
+from planner.importing.records import RELEASE, Reading
 
 if TYPE_CHECKING:
     from planner.kinds.serve.deployed.instances import Instances
@@ -59,6 +59,8 @@ def serving_problem(reading: Reading, question: Question) -> dict[str, Any]:
     if weights is not None:
         model["weights"] = weights
     engine: dict[str, Any] = {"name": fields["engine"]}
+    if RELEASE in reading.beside:
+        engine["version"] = reading.beside[RELEASE].version
     for setting, field in (("memory_utilisation", "memory_utilisation"), ("max_context_tokens", "max_model_len")):
         stated = {role[field] for role in roles} - {None}
         if stated and not (setting == "memory_utilisation" and fields["engine"] != "vllm"):
@@ -165,7 +167,8 @@ def _case(reading: Reading, question: Question, document: Mapping[str, Any]) -> 
     resolved = resolved_problem(document)
     (arch,), pool = resolved.models.values(), resolved.pools[0]
     gpu = pool.node.accelerator
-    roles = tuple(EngineRole(reading.fields["engine"], role, arch, gpu) for role in reading.fields["roles"])
+    engine = resolved.problem.engine
+    roles = tuple(EngineRole(engine.name, role, arch, gpu, engine.version) for role in reading.fields["roles"])
     pairs = [role.instances() for role in roles]
     used = sum(part.replicas * part.shape.devices for part, _ in pairs)
     if used > pool.num_gpus:

@@ -36,6 +36,7 @@ class EngineRole:
     role: Mapping[str, Any]
     arch: Architecture
     gpu: Accelerator
+    version: str | None = None  # of the engine, the newest where nothing names it
 
     @property
     def experts(self) -> bool:
@@ -70,7 +71,7 @@ class EngineRole:
         value = self.role[field]
         if isinstance(value, int) and value > 0:
             return max(value // ranks, 1), None
-        default = int(engine_setting(self.engine, setting, None, self.gpu, ranks))
+        default = int(engine_setting(self.engine, setting, self.version, self.gpu, ranks))
         each = " for each attention rank" if ranks > 1 else ""
         return default, f"{self.role['role']}: {field} is left to {self.engine}, whose default here is {default}{each}"
 

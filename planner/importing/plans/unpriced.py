@@ -7,7 +7,7 @@ from planner.engines.formats import stored_formats
 from planner.engines.serving.registry import SERVING_ENGINES
 from planner.errors import PlannerError
 from planner.importing.plans.question import Question
-from planner.importing.records import QUANTIZATION, UNPRICED, Reading
+from planner.importing.records import QUANTIZATION, RELEASE, UNPRICED, Reading
 
 KV_FORMATS = {"fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "bfloat16": "bf16", "bf16": "bf16", "fp16": "fp16",
               "float16": "fp16", "half": "fp16"}  # fmt: skip
@@ -68,7 +68,11 @@ def require_prefixes_kept(reading: Reading, workload: Mapping[str, Any]) -> None
 
 
 def unpriced_notes(reading: Reading, question: Question, gpus_per_node: int) -> Iterator[str]:
-    """What roles set that neither their times nor their plan know, so that it is lost where the plan is launched."""
+    """Where the release is named, and what roles set that neither their times nor their plan know, so that it is lost
+    where the plan is launched."""
+    if RELEASE in reading.beside:
+        release = reading.beside[RELEASE]
+        yield f"{reading.fields['engine']} {release.version} is named by {release.source}"
     hits = bool(question.workload.get("prefix_hits") or question.cache)
     for role in reading.fields["roles"]:
         parts = list(_unpriced(role))
