@@ -11,7 +11,17 @@ from typing import Any
 from planner.documents.read import parse_document
 from planner.engines.serving.registry import SERVING_ENGINES
 from planner.errors import PlannerError
-from planner.importing.formats import charts, kubernetes, megatron_runs, post_training, recipes, titan, training, verl
+from planner.importing.formats import (
+    charts,
+    kubernetes,
+    megatron_runs,
+    post_training,
+    recipes,
+    rl_configurations,
+    titan,
+    training,
+    verl,
+)
 from planner.importing.formats.commands import serving_script
 from planner.importing.formats.jobs import ways_of_jobs
 from planner.importing.formats.slurm import allocation_of
@@ -84,7 +94,7 @@ MAPPINGS: tuple[
     ("Ray Serve configuration", _has("applications"), recipes.read_ray_serve),
     ("SkyPilot task", _has("run", "resources"), recipes.read_skypilot),
     ("vLLM recipe", lambda d: isinstance(d.get("model"), dict) and "model_id" in d["model"], recipes.read_vllm_recipe),
-    ("NeMo-RL YAML", _has("policy", "cluster"), lambda d, given, source: post_training.read_nemo_rl(referred(d))),
+    ("NeMo-RL YAML", _has("policy", "cluster"), lambda d, given, source: rl_configurations.read_nemo_rl(referred(d))),
     ("Megatron-Bridge overrides", _is_bridge, lambda d, given, source: megatron_runs.read_megatron_bridge(d)),
     ("device mesh", _has("mesh_dim_names", "mesh_shape"), lambda d, given, source: training.read_mesh(d)),
     (
@@ -92,7 +102,7 @@ MAPPINGS: tuple[
         _has("step_scheduler", "distributed"),
         lambda d, given, source: training.read_automodel(d),
     ),
-    ("AReaL YAML", _has("actor", "rollout"), lambda d, given, source: post_training.read_areal(referred(d))),
+    ("AReaL YAML", _has("actor", "rollout"), lambda d, given, source: rl_configurations.read_areal(referred(d))),
     ("DeepSpeed JSON", _has("zero_optimization"), lambda d, given, source: training.read_deepspeed(d)),
     ("DeepSpeed JSON", _has("train_micro_batch_size_per_gpu"), lambda d, given, source: training.read_deepspeed(d)),
     (

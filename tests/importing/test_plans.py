@@ -1,5 +1,6 @@
 """Artifacts as plans: what is in the plan is what stands in the artifact, and what nobody said is asked for."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from planner.importing.plans.shapes import EngineRole
 from planner.importing.plans.training import training_problem
 from planner.importing.records import Reading
 from planner.importing.registry import Artifact, read_artifact
+from planner.kinds.rl.decision import RlDecision
 from planner.kinds.serve.options import ServeDecision
 from planner.kinds.train.decision import TrainDecision
 from planner.models.library import find_model
@@ -422,7 +424,8 @@ SLIME = """python3 train.py --actor-num-gpus-per-node 8 --colocate --hf-checkpoi
             1024,
             0.7,
         ),
-        (f"{SLIME} --sglang-mem-fraction-static 0.7", None, None, 0.7),
+        (VERL.format(more=f"{ACTOR}.use_kl_loss=\\${{algorithm.kl}} +algorithm.kl=True"), "policy", 1024, 0.5),
+        (VERL.format(more=f"'{ACTOR}.use_kl_loss=${{oc.env:KL,False}}'"), None, 1024, 0.5),
         (f"{SLIME} --use-kl-loss --sglang-max-running-requests 64", "policy", 64, None),
     ],
 )
@@ -433,6 +436,30 @@ def test_what_an_rl_run_loads_and_holds_is_priced(
     options = problem["options"]
     assert (options.get("reference"), options.get("max_running")) == (reference, running)
     assert problem.get("engine", {}).get("memory_utilisation") == share
+
+
+@pytest.mark.parametrize("switch", ["$KL", "'${oc.env:KL}'"])
+def test_a_reference_that_waits_for_a_variable_is_taken_for_granted_and_told(switch: str) -> None:
+    reading = read(VERL.format(more=f"{ACTOR}.use_kl_loss={switch}"))
+    assert rl_problem(reading, ANSWERS)["options"]["reference"] == "policy"
+    assert "KL" in reading.unresolved
+    assert any("waits for KL" in note for note in rl_notes(reading))
+
+
+def test_sglangs_share_of_memory_is_for_weights_and_caches_alone() -> None:
+    """What is launched of a share is again the one that was read, in each framework with SGLang."""
+    verl = VERL.format(more=f"{ROLLOUT}.name=sglang {ROLLOUT}.gpu_memory_utilization=0.6")
+    for text, told, key in (
+        (f"{SLIME} --sglang-mem-fraction-static 0.6 --hidden-dropout 0", "slime", "--sglang-mem-fraction-static "),
+        (verl, "verl", "actor_rollout_ref.rollout.gpu_memory_utilization="),
+    ):
+        reading = read(text)
+        share = rl_problem(reading, ANSWERS)["engine"]["memory_utilisation"]
+        assert 0.6 < share < 0.8
+        envelope = plan_of_reading(reading, ANSWERS)[0]
+        files = emit(envelope, RlDecision.model_validate(envelope.decision), told)
+        assert re.search(rf"{re.escape(key)}0\.6\b", "".join(files.values()))
+    assert any("dropout (hidden 0.1" in note for note in rl_notes(read(SLIME)))
 
 
 def test_context_and_expert_parallelism_of_an_rl_run_are_fixed_and_its_epochs_told() -> None:

@@ -99,10 +99,11 @@ def configuration(job: RlJob) -> dict[str, Any]:
     if job.engine == "sglang":
         sizes = {"context_length": job.longest, "max_running_requests": job.max_batch}
         ep = job.rollout.parallelism.ep
-        document["sglang"] = {**sizes, **({"ep_size": ep} if ep > 1 else {}), "mem_fraction_static": job.memory_share}
+        sizes |= {"ep_size": ep} if ep > 1 else {}
+        document["sglang"] = {**sizes, "mem_fraction_static": job.memory_share(job.rollout)}
     else:
         sizes = {"max_model_len": job.longest, "max_num_seqs": job.max_batch}
-        document["vllm"] = {**sizes, "gpu_memory_utilization": job.memory_share}
+        document["vllm"] = {**sizes, "gpu_memory_utilization": job.memory_share(job.rollout)}
     return document
 
 

@@ -131,7 +131,7 @@ def _generation(job: RlJob) -> dict[str, Any]:
             "tensor_parallel_size": shape.tp,
             "pipeline_parallel_size": shape.pp,
             "expert_parallel_size": shape.ep,
-            "gpu_memory_utilization": job.memory_share,
+            "gpu_memory_utilization": job.memory_share(job.rollout),
             "max_model_len": job.longest,
             **({"precision": "fp8", "use_deep_gemm": True} if job.rollout_weights != "bf16" else {}),
         },

@@ -50,7 +50,7 @@ def flags(job: RlJob) -> Iterator[Flag]:
 def _generation(job: RlJob) -> Iterator[Flag]:
     yield flag("--vllm.num_engines", job.rollout.replicas)
     yield flag("--vllm.tensor_parallel_size", job.rollout.parallelism.tp)
-    yield flag("--vllm.gpu_memory_utilization", job.memory_share)
+    yield flag("--vllm.gpu_memory_utilization", job.memory_share(job.rollout))
     yield flag("--vllm.sync_backend", "nccl")
     if job.colocated:
         yield flag("--train.colocate_all")

@@ -99,7 +99,7 @@ def _batches(job: RlJob) -> Iterator[Flag]:
 def _engine(job: RlJob) -> Iterator[Flag]:
     shape = job.rollout.parallelism
     yield flag("--sglang-server-concurrency", job.max_batch)
-    yield flag("--sglang-mem-fraction-static", job.memory_share)
+    yield flag("--sglang-mem-fraction-static", job.memory_share(job.rollout))
     if shape.pp > 1:
         yield flag("--sglang-pp-size", shape.pp)
     if shape.ep > 1:

@@ -121,7 +121,7 @@ def _rollout(job: RlJob) -> Overrides:
         yield f"{prefix}.expert_parallel_size", shape.ep
     if job.rollout_weights != "bf16":
         yield f"{prefix}.quantization", "fp8"
-    yield f"{prefix}.gpu_memory_utilization", job.memory_share
+    yield f"{prefix}.gpu_memory_utilization", job.memory_share(job.rollout)
     yield f"{prefix}.max_num_seqs", job.max_batch
     yield f"{prefix}.max_model_len", job.longest
 
@@ -149,7 +149,7 @@ def _others(job: RlJob) -> Overrides:
         yield "reward.reward_model.enable_resource_pool", True
         yield from _nodes("reward.reward_model", job.nodes_of(served))
         yield "reward.reward_model.rollout.max_num_seqs", served.limits[BATCH_SAMPLES]
-        yield "reward.reward_model.rollout.gpu_memory_utilization", job.memory_share
+        yield "reward.reward_model.rollout.gpu_memory_utilization", job.memory_share(served)
     if teacher is not None:
         yield from _teacher(job, teacher)
     if job.calls is not None:
@@ -168,7 +168,7 @@ def _teacher(job: RlJob, teacher: Role) -> Overrides:
     yield f"{prefix}.inference.name", job.engine
     yield f"{prefix}.inference.tensor_model_parallel_size", teacher.parallelism.tp
     yield f"{prefix}.inference.max_num_seqs", teacher.limits[BATCH_SAMPLES]
-    yield f"{prefix}.inference.gpu_memory_utilization", job.memory_share
+    yield f"{prefix}.inference.gpu_memory_utilization", job.memory_share(teacher)
 
 
 def _resources(job: RlJob) -> Overrides:

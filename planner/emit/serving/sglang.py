@@ -40,6 +40,7 @@ from planner.emit.serving.scripts import (
 from planner.emit.serving.speculation import check_handover, draft_quantisation, drafts_of, verified_tokens
 from planner.emit.shell import Command, Flag, Word, argument, word
 from planner.engines.serving.sglang import ENGINE as DESCRIPTION
+from planner.plan.schema import Memory
 
 _KV_CACHE = {"bf16": "bf16", "fp8": "fp8_e4m3"}  # fp16 follows from the model's own type
 _DISPATCH = {"decode": "low_latency", "prefill": "normal", "colocated": "auto"}
@@ -208,13 +209,19 @@ def _store(instance: EngineInstance) -> Iterator[tuple[str, Word]]:
 
 
 def _static_fraction(scene: Scene, instance: EngineInstance) -> float:
-    """The share of device memory left to weights and KV cache once activations and workspace are set aside."""
-    share = scene.cluster.problem.engine.memory_utilisation
-    memory = instance.role.memory
-    if memory is not None:
-        share *= 1 - (memory.activations_bytes + memory.workspace_bytes) / memory.capacity_bytes
+    share = static_share(scene.cluster.problem.engine.memory_utilisation, instance.role.memory)
     if share <= 0:
         raise instance.refuse("no memory is left for weights and KV cache", "check the plan with `planner check`")
+    return share
+
+
+def static_share(share: float, memory: Memory | None) -> float:
+    """The share of device memory left to weights and KV cache once activations and workspace are set aside.
+
+    SGLang counts it of what is free as it starts (`profile_available_bytes` of srt/model_executor).
+    """
+    if memory is not None:
+        share *= 1 - (memory.activations_bytes + memory.workspace_bytes) / memory.capacity_bytes
     return math.floor(share * 1000 + 1e-6) / 1000
 
 

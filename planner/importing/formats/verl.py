@@ -9,7 +9,7 @@ from planner.importing.formats.post_training import product_of, rl_findings, rl_
 from planner.importing.launches import Launch
 from planner.importing.options import Options
 from planner.importing.records import Reading
-from planner.importing.values import Values
+from planner.importing.values import Values, is_unknown, mark, unknown_names
 
 _ALGORITHMS = {"gae": "ppo"}
 _ACTOR, _ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
@@ -23,6 +23,7 @@ def read_verl(launch: Launch) -> Reading:
         key, equals, value = word.partition("=")
         if equals and re.match(r"[+~]*[A-Za-z_][\w.@/]*\Z", key):
             settings[key.lstrip("+~")] = value.strip("'\"")
+    settings = {name: _interpolated(str(value), settings, launch.environment) for name, value in settings.items()}
     nodes = values.integer(settings.get("trainer.nnodes"), 1)
     a_node = values.integer(settings.get("trainer.n_gpus_per_node"), 8)
     separate = any(
@@ -64,11 +65,35 @@ def read_verl(launch: Launch) -> Reading:
     return rl_reading(fields, values, findings, _beside(settings, values))
 
 
+_PLACE = re.compile(r"\\?\$\{(?:oc\.env:(?P<name>\w+)(?:,(?P<default>[^{}]*))?|(?P<path>[\w.]+))\}")
+_DEPTH = 8  # of places that name places
+
+
+def _interpolated(text: str, settings: Options, environment: Mapping[str, str]) -> str:
+    """A value of OmegaConf with `${a.b}` and `${oc.env:NAME,default}` replaced; others wait for what they name."""
+
+    def value(match: re.Match[str]) -> str:
+        if match["path"] is not None:
+            return str(settings[match["path"]]) if match["path"] in settings else mark([match["path"]])
+        known = environment.get(match["name"], match["default"])
+        return mark([match["name"]]) if known is None else known.strip("'\"")
+
+    for _ in range(_DEPTH):
+        if _PLACE.search(text) is None:
+            break
+        text = _PLACE.sub(value, text)
+    return text
+
+
 def _beside(settings: Mapping[str, Any], values: Values) -> dict[str, Any]:
     """What summaries have no field for, with the defaults of `docs/examples/config.rst`; none of a KL: no reference."""
-    divergences = (f"{_ACTOR}.use_kl_loss", "algorithm.use_kl_in_reward")
+    divergences = [settings.get(name) for name in (f"{_ACTOR}.use_kl_loss", "algorithm.use_kl_in_reward")]
+    asked = [values.switch(value) for value in divergences]
+    open_ones = [str(value) for value in divergences if is_unknown(value) and not any(asked)]
+    waits = [name for text in open_ones for name in unknown_names(text)]
     return {
-        "reference": any(values.switch(settings.get(name)) for name in divergences),
+        "reference": any(asked) or bool(waits),
+        "reference_waits_for": waits,
         "max_running": values.integer(settings.get(f"{_ROLLOUT}.max_num_seqs"), 1024),
         "memory_utilisation": values.number(settings.get(f"{_ROLLOUT}.gpu_memory_utilization", 0.5)),
         "epochs": values.integer(settings.get(f"{_ACTOR}.ppo_epochs"), 1),

@@ -2,12 +2,17 @@
 
 from typing import TYPE_CHECKING, Any
 
+from planner.costs.operators.work import Shards
+from planner.costs.rates.calibration import load_calibration
 from planner.engines.serving.registry import SERVING_ENGINES
 from planner.errors import PlannerError
 from planner.importing.plans.models import model_entry
 from planner.importing.plans.question import Question
 from planner.importing.plans.serving import cluster_of, resolved_problem
-from planner.importing.records import Reading
+from planner.importing.plans.shapes import share_of_device
+from planner.importing.records import UNPRICED, Reading
+from planner.kinds.rl.curves.generation import PREFILL_TOKENS
+from planner.kinds.rl.options import RlOptions
 
 if TYPE_CHECKING:
     from planner.plan.schema import Envelope
@@ -48,7 +53,7 @@ def rl_problem(reading: Reading, question: Question, *, fixed: bool = True) -> d
         options["critic"] = "policy"
     if fixed:
         options |= _fixed(fields)
-    return {
+    document = {
         "schema": "planner.problem/1",
         "kind": "rl",
         "name": "imported",
@@ -60,6 +65,7 @@ def rl_problem(reading: Reading, question: Question, *, fixed: bool = True) -> d
         **question.costs,
         "options": options,
     }
+    return _with_memory(document, reading)
 
 
 def _steps(fields: Any, samples: int) -> int | None:  # noqa: ANN401 - plain data
@@ -82,20 +88,39 @@ def _fixed(fields: Any) -> dict[str, Any]:  # noqa: ANN401 - plain data
 
 
 def _engine(reading: Reading) -> dict[str, Any]:
-    """The engine of rollouts and its share of a device, where they are stated."""
-    name, share = reading.fields["rollout"].get("engine"), reading.beside.get("memory_utilisation")
-    stated = ({"name": name} if name in SERVING_ENGINES else {}) | (
-        {} if share is None else {"memory_utilisation": share}
-    )
-    return {"engine": stated} if stated else {}
+    """The engine of rollouts, where it is stated."""
+    name = reading.fields["rollout"].get("engine")
+    return {"engine": {"name": name}} if name in SERVING_ENGINES else {}
+
+
+def _with_memory(document: dict[str, Any], reading: Reading) -> dict[str, Any]:
+    """The problem with the share of a device that the engine of rollouts may use, which it is told in its own terms."""
+    stated = reading.beside.get("memory_utilisation")
+    if stated is None:
+        return document
+    resolved = resolved_problem(document)
+    engine, gpu, arch = resolved.problem.engine, resolved.pools[0].node.accelerator, resolved.models["policy"]
+    overheads = load_calibration(resolved.problem.costs.calibration).engine(engine.name, engine.version, arch.name)
+    tp, running = reading.fields["rollout"].get("tp") or 1, RlOptions.model_validate(document["options"]).max_running
+    step = (float(PREFILL_TOKENS), float(running), overheads.workspace_bytes)
+    share = share_of_device(engine.name, stated, arch, gpu, Shards.of(tp, 1, 1, tp, 1), step)
+    return {**document, "engine": {**document.get("engine", {}), "memory_utilisation": share}}
 
 
 def rl_notes(reading: Reading) -> list[str]:
     """What the plan of a run takes for what the artifact has."""
-    notes = [] if "reference" in reading.beside else ["a reference model is taken for granted"]
-    epochs = reading.beside.get("epochs", 1)
-    if epochs is not None and epochs > 1:
-        notes.append(f"not priced, and not in the plan: {epochs} epochs over the samples of an iteration")
+    beside = reading.beside
+    notes = [] if "reference" in beside else ["a reference model is taken for granted"]
+    waits = beside.get("reference_waits_for")
+    if waits:
+        notes.append(f"whether a reference model is loaded waits for {', '.join(waits)}: it is taken for granted")
+    unpriced = list(beside.get(UNPRICED, ()))
+    if beside.get("dropout"):
+        unpriced.append("dropout (" + " and ".join(f"{part} {p:g}" for part, p in beside["dropout"].items()) + ")")
+    if beside.get("epochs") is not None and beside["epochs"] > 1:
+        unpriced.append(f"{beside['epochs']} epochs over the samples of an iteration")
+    if unpriced:
+        notes.append(f"not priced, and not in the plan: {', '.join(unpriced)}")
     return notes
 
 

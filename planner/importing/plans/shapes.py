@@ -140,20 +140,39 @@ def limits_of(engine: str, part: Instances) -> tuple[int, int]:
 def usable_share(role: EngineRole, part: Instances, workspace_bytes: float) -> float | None:
     """The share of a device that the engine may use in all, where its setting is a share of something else.
 
-    SGLang's `mem_fraction_static` is for weights and caches (`server_args.py`), `free_gpu_memory_fraction` of
-    TensorRT-LLM of what weights and activations leave (`llm_args.py`); None where nothing is set, or for vLLM.
+    None where nothing is set, or for vLLM.
     """
     stated: float | None = role.role["memory_utilisation"]
     if stated is None or role.engine == "vllm":
         return None
-    shape, device = part.shape, role.gpu.memory_bytes
-    shards = Shards.of(*shape.all_degrees)
-    batch = float(part.max_batch or 1)
-    activations = float(np.max(activation_bytes(role.arch, shards, max(float(part.chunk_tokens), batch), batch)))
-    beside = (activations + workspace_bytes) / device
-    if role.engine == "sglang":
+    shards, batch = Shards.of(*part.shape.all_degrees), float(part.max_batch or 1)
+    tokens = max(float(part.chunk_tokens), batch)
+    return share_of_device(role.engine, stated, role.arch, role.gpu, shards, (tokens, batch, workspace_bytes))
+
+
+def share_of_device(
+    engine: str,
+    stated: float,
+    arch: Architecture,
+    gpu: Accelerator,
+    shards: Shards,
+    step: tuple[float, float, float],
+) -> float:
+    """What an engine may use of a device in all, by its own setting.
+
+    `step` has the tokens of a step, its sequences, and the bytes of workspace. vLLM's setting is that share. SGLang's
+    `mem_fraction_static` is for weights and caches (`profile_available_bytes` of srt/model_executor: what is free once
+    weights are loaded, less what the rest of the share takes of what was free before); `free_gpu_memory_fraction` of
+    TensorRT-LLM is of what weights and activations leave (`llm_args.py`).
+    """
+    if engine == "vllm":
+        return stated
+    tokens, batch, workspace_bytes = step
+    device = gpu.memory_bytes
+    beside = (float(np.max(activation_bytes(arch, shards, tokens, batch))) + workspace_bytes) / device
+    if engine == "sglang":
         return min(math.ceil(1000.0 * (stated + beside)) / 1000.0, 1.0)
-    used = beside + float(np.max(weight_bytes(role.arch, shards))) / device
+    used = beside + float(np.max(weight_bytes(arch, shards))) / device
     return min(used + stated * max(1.0 - used, 0.0), 1.0)
 
 
