@@ -92,12 +92,17 @@ def test_experts_that_an_engine_places_by_load_are_those_of_the_plan(script: str
 
 @pytest.mark.parametrize(
     ("flags", "limits"),
-    [("", (2048, 1024)), ("--max-running-requests 512 --chunked-prefill-size 16384", (64, 2048))],
+    [
+        ("", (2048, 1024)),
+        ("--context-length 2048", (4096, 1024)),
+        ("--max-running-requests 512 --chunked-prefill-size 16384", (64, 2048)),
+    ],
 )
 def test_attention_ranks_of_sglang_share_what_is_stated_and_chunks_that_are_not(
     flags: str, limits: tuple[int, int]
 ) -> None:
-    """Its default of requests is counted by rank (`srt/model_executor/pool_configurator.py`), that of chunks is not."""
+    """Its default of requests is counted by rank, by how many of the longest its cache has room for; that of chunks is
+    not."""
     (role,) = read(f"#!/bin/bash\n{BALANCED}{flags}\n").fields["roles"]
     gpu = find_accelerator("h100")
     part, _ = EngineRole("sglang", role, find_model("Qwen/Qwen3-30B-A3B"), gpu).instances()

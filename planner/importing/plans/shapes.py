@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from planner.costs.operators.work import Shards
-from planner.costs.serving.memory import activation_bytes, weight_bytes
+from planner.costs.serving.memory import activation_bytes, kv_cache_bytes, weight_bytes
 from planner.engines.settings import engine_setting
 from planner.errors import PlannerError
 from planner.hardware.accelerator import Accelerator
@@ -25,6 +25,7 @@ from planner.kinds.serve.steady.shapes import InstanceShape
 from planner.models.architecture import Architecture, MoeFfn
 from planner.plan.records import BY_NUMBER
 
+MOST_REQUESTS = 4096  # of an attention rank of SGLang that nobody limits
 LEAST_SHARE = 4  # of vLLM's budget, 1 in so many, that prompts have beside a full batch
 
 
@@ -72,8 +73,24 @@ class EngineRole:
         if isinstance(value, int) and value > 0:
             return max(value // ranks, 1), None
         default = int(engine_setting(self.engine, setting, self.version, self.gpu, ranks))
+        if self.engine == "sglang" and setting == "max_batch":
+            default = self._requests(default)
         each = " for each attention rank" if ranks > 1 else ""
         return default, f"{self.role['role']}: {field} is left to {self.engine}, whose default here is {default}{each}"
+
+    def _requests(self, least: int) -> int:
+        """Running requests of an attention rank of SGLang: 512 for each longest request that its cache has room for, at
+        least so many and at most `MOST_REQUESTS` (`_resolve_max_num_reqs` of srt/model_executor)."""
+        longest = self.role["max_model_len"] or self.arch.max_context_tokens
+        if not longest:
+            return least
+        shards = Shards.of(*self.shape().all_degrees)
+        share = self.role["memory_utilisation"]
+        if share is None:
+            share = engine_setting(self.engine, "memory_utilisation", self.version, self.gpu)
+        room = share * self.gpu.memory_bytes - float(np.max(weight_bytes(self.arch, shards)))
+        longest_held = room / float(np.max(kv_cache_bytes(self.arch, shards, float(longest))))
+        return max(least, min(int(512.0 * longest_held), MOST_REQUESTS))
 
     def shape(self) -> InstanceShape:
         """The degrees of one instance, and how its experts lie."""
