@@ -93,8 +93,8 @@ def test_experts_that_an_engine_places_by_load_are_those_of_the_plan(script: str
 @pytest.mark.parametrize(
     ("flags", "limits"),
     [
-        ("", (2048, 1024)),
-        ("--context-length 2048", (4096, 1024)),
+        ("", (4096, 1024)),
+        ("--context-length 262144", (2048, 1024)),
         ("--max-running-requests 512 --chunked-prefill-size 16384", (64, 2048)),
     ],
 )

@@ -100,7 +100,14 @@ def _slime_beside(options: Options, values: Values) -> dict[str, Any]:
 
 _SLIME_UNPRICED = (
     *(f"sglang_{name}" for name in SERVING_ENGINES["sglang"].unpriced),
-    *("sglang_enable_dp_attention", "sglang_speculative_algorithm", "sglang_quantization", "sglang_kv_cache_dtype"),
+    *(
+        "sglang_enable_dp_attention",
+        "sglang_expert_parallel_size",
+        "sglang_ep_size",
+        "sglang_speculative_algorithm",
+        "sglang_quantization",
+        "sglang_kv_cache_dtype",
+    ),
     *("sglang_disable_cuda_graph", "prefill_num_servers", "rollout_external"),
     *MEGATRON_UNPRICED,
 )
