@@ -4,7 +4,7 @@
 
 Rows: measured.csv and the open groups of measured_more.csv; settings are those of the public recipes. A group is all
 rows of a family, system, engine and format of weights. Groups that a calibration knows (`groups` of its `intervals`)
-have narrow intervals.
+have narrow intervals. Last comes how errors of both times go together.
 
 `left out`: intervals of each family with what the other families say lies between groups
 (`planner.costs.rates.spread`), around the costs before any fit (planner/calibrate/prior.yaml), to which all groups are
@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 from inputs import first_path
 from recipe_columns import filled
+from scipy.stats import spearmanr
 from sealed_groups import SERVING, group_of, open_rows
 from sealed_serving import LIKELY
 from serving_fit import features, fit_between
@@ -114,6 +115,10 @@ def main() -> int:
             ("one width", np.abs(now[name].error) <= width),
         ):
             show(rows, f"{name}, {title}", name, held)
+    for title, errors in (("before any fit", before), ("shipped", now)):
+        ttft, tpot = (errors[name].error[~rows.queued] for name in TIMES)
+        together = spearmanr(ttft, tpot).statistic
+        print(f"errors of both times, {title}: rank correlation {together:.2f}")
     return 0
 
 

@@ -53,36 +53,36 @@ SHAPE = ("tp", "pp", "dp", "moe_tp", "moe_ep", "prefill_workers", "prefill_tp", 
          "decode_tp", "decode_dp")  # fmt: skip
 BROKEN = 0.0
 
-Rule = Callable[[Floats, Floats, Floats], Floats]
-"""Values of rows [M] from output, room (limit over predicted time) and the chance that the limit holds."""
+Rule = Callable[[Floats, Floats, Floats, Floats], Floats]
+"""Values of rows [M] from output, room (limit over predicted time), the chance that limits hold, and that each does."""
 
 
-def estimate(output: Floats, room: Floats, chance: Floats) -> Floats:
+def estimate(output: Floats, room: Floats, chance: Floats, least: Floats) -> Floats:
     return np.where(room >= 1.0, output, -np.inf)
 
 
-def at_least(least: float) -> Rule:
+def at_least(wanted: float) -> Rule:
     """Output times chance, of rows with at least that chance; of all that keep the limit where none has."""
 
-    def value(output: Floats, room: Floats, chance: Floats) -> Floats:
-        sure = chance >= least
+    def value(output: Floats, room: Floats, chance: Floats, least: Floats) -> Floats:
+        sure = chance >= wanted
         return np.where(sure if sure.any() else room >= 1.0, output * chance, -np.inf)
 
     return value
 
 
-def most_with(least: float) -> Rule:
-    """Output, of rows with at least that chance; of all that keep the limit where none has."""
+def most_with(wanted: float) -> Rule:
+    """Output, of rows that keep each limit with at least that chance; of all that keep them where none does."""
 
-    def value(output: Floats, room: Floats, chance: Floats) -> Floats:
-        sure = chance >= least
+    def value(output: Floats, room: Floats, chance: Floats, least: Floats) -> Floats:
+        sure = least >= wanted
         return np.where(sure if sure.any() else room >= 1.0, output, -np.inf)
 
     return value
 
 
-def upper_end(output: Floats, room: Floats, chance: Floats) -> Floats:
-    return np.where(chance >= 0.9, output, -np.inf)
+def upper_end(output: Floats, room: Floats, chance: Floats, least: Floats) -> Floats:
+    return np.where(least >= 0.9, output, -np.inf)
 
 
 RULES: dict[str, Rule] = {
@@ -95,11 +95,12 @@ RULES: dict[str, Rule] = {
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """Left-out times of rows [N], the width of the error of each, and the fold of its group."""
+    """Left-out times of rows [N], the widths of errors of each (TPOT, TTFT), and the fold of its group."""
 
     ttft_s: Floats
     tpot_s: Floats
     spreads: list[ErrorSpread]
+    first_spreads: list[ErrorSpread]
     fold: Indices
     low: Floats  # logarithms of the bounds within groups over the estimates of TPOT
     high: Floats
@@ -118,40 +119,46 @@ def left_out(data: Data, *, unfitted: bool) -> Predicted:
     """Of every row by a fit, and widths, of the other groups; of the costs before any fit the widths alone are."""
     terms, fold = data.terms["stated"], data.group % FOLDS
     times, within = np.zeros((2, 2, len(data.rows)))
-    spread_of = {}
+    spreads_by_fold = {}
     for number in range(FOLDS):
         chosen = fold != number
         fitted = None if unfitted else data.fitted(chosen)
         parameters = data.start if fitted is None else fitted.parameters
         told = predict(terms, parameters)
-        spread = spreads_of(data, fitted, chosen)["tpot"]
+        spreads = spreads_of(data, fitted, chosen)
+        spread = spreads["tpot"]
         bounds = spread.bounds(told.tpot_s, features(terms, parameters, told))
         times[:, ~chosen] = np.array([told.ttft_s, told.tpot_s])[:, ~chosen]
         within[:, ~chosen] = np.log(np.array(bounds) / told.tpot_s)[:, ~chosen]
-        spread_of[number] = spread.elsewhere()
-    return Predicted(times[0], times[1], [spread_of[int(number)] for number in fold], fold, within[0], within[1])
+        spreads_by_fold[number] = {name: spread.elsewhere() for name, spread in spreads.items()}
+    tpot, ttft = ([spreads_by_fold[int(number)][name] for number in fold] for name in ("tpot", "ttft"))
+    return Predicted(times[0], times[1], tpot, ttft, fold, within[0], within[1])
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Rows to choose from, their measured and predicted output a GPU, and the limit on TPOT."""
+    """Rows to choose from, their measured and predicted output a GPU, the limit on TPOT, and how near it each is.
+
+    Where TTFT has a limit too, `used` and `room` are of the one that is nearer, and `chance` is that both hold.
+    """
 
     members: Indices
     limit_s: float
-    tpot_s: Floats
+    used: Floats  # measured time over limit
     output: Floats
     predicted: Floats
     room: Floats
     chance: Floats
+    least: Floats  # of the chances of each limit
     fold: int
 
     @property
     def kept(self) -> Bools:
         """Rows that keep the limit as measured."""
-        return self.tpot_s <= self.limit_s * TOLERANCE
+        return self.used <= TOLERANCE
 
     def pick(self, rule: Rule) -> int:
-        value = rule(self.predicted, self.room, self.chance)
+        value = rule(self.predicted, self.room, self.chance, self.least)
         return int(np.argmax(value)) if np.isfinite(value.max()) else int(np.argmax(self.room))
 
     def captured(self, rule: Rule) -> float:
@@ -171,7 +178,7 @@ def decisions(data: Data, told: Predicted, groups: list[Indices]) -> Iterator[De
             room = limit_s / told.tpot_s[rows]
             chance = np.array([told.spreads[row].chance(float(part)) for row, part in zip(rows, room, strict=True)])
             yield Decision(
-                rows, limit_s, measured.tpot_s[rows], output[rows], predicted[rows], room, chance,
+                rows, limit_s, measured.tpot_s[rows] / limit_s, output[rows], predicted[rows], room, chance, chance,
                 int(told.fold[rows[0]]),
             )  # fmt: skip
 
@@ -286,7 +293,7 @@ def lost(data: Data, told: Predicted, name: str, chosen: Indices) -> None:
             own = data.rows[at]
             layout = "/".join(own.get(part, "") for part in SHAPE).strip("/")
             print(f"        {title} {layout}, {own['concurrency']} clients: TPOT {told.tpot_s[at]:.4f} s "
-                  f"({each.tpot_s[number]:.4f} measured), TTFT {told.ttft_s[at]:.2f} "
+                  f"({data.measured.tpot_s[at]:.4f} measured), TTFT {told.ttft_s[at]:.2f} "
                   f"({data.measured.ttft_s[at]:.2f})")  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from planner.documents.units import figure, span
 from planner.errors import PlannerError
-from planner.explain.chances import chances_of
+from planner.kinds.serve.plan.chances import chances_of
 from planner.plan.schema import Decision, Envelope, Prediction
 from planner.problem.recorded import recorded_problem
 from planner.problem.schema import Problem, WorkloadSpec

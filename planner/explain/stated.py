@@ -7,10 +7,9 @@ from pydantic import JsonValue
 from planner.costs.training.config import USABLE_SHARE
 from planner.documents.units import figure, format_si, significant
 from planner.explain.facts import NEAR, TIGHT, Fact
+from planner.plan.limited import limited_predictions
 from planner.plan.schema import Certificate, Decision, Envelope, Expected, LimitMargins, Prediction, Role
 from planner.problem.confidence import BY_ESTIMATE
-from planner.problem.recorded import recorded_problem
-from planner.problem.schema import WorkloadSpec
 
 _SHOWN_PARTS = 5  # of a step: the largest, the rest together
 
@@ -19,26 +18,6 @@ def limit_facts(envelope: Envelope) -> Iterator[Fact]:
     """How much of each limit on time is used up, by workload."""
     for workload, prediction, limit_s in limited_predictions(envelope):
         yield _used_limit(workload, prediction, limit_s, envelope.evidence.margins_of(workload))
-
-
-def limited_predictions(envelope: Envelope) -> Iterator[tuple[str, Prediction, float]]:
-    """Workload, prediction and limit in seconds of every predicted time that has one."""
-    problem = recorded_problem(envelope.inputs)
-    for workload in problem.workloads if problem is not None else ():
-        for prediction in envelope.predictions:
-            if prediction.of == workload.name:
-                limit_s = _limit_s(envelope, workload, prediction)
-                if limit_s is not None:
-                    yield workload.name, prediction, limit_s
-
-
-def _limit_s(envelope: Envelope, workload: WorkloadSpec, prediction: Prediction) -> float | None:
-    """The limit on this prediction; a mean stands for every statistic that is not predicted itself."""
-    stated = {of: bound_s for name, of, bound_s in workload.slo.limits() if f"{name}_s" == prediction.metric}
-    if prediction.statistic != "mean":
-        return stated.get(prediction.statistic)
-    told = {row.statistic for row in envelope.predictions if (row.metric, row.of) == (prediction.metric, workload.name)}
-    return min((bound_s for of, bound_s in stated.items() if of == "mean" or of not in told), default=None)
 
 
 def held_text(limit_s: float, held_to_s: float, margins: LimitMargins | None) -> str:

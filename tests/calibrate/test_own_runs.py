@@ -29,9 +29,9 @@ from planner.estimate import estimate_jsonl
 from planner.estimate.case import Case
 from planner.estimate.evaluate import Estimate, evaluate
 from planner.estimate.own_runs import told_by_runs
-from planner.explain.chances import chances_of
 from planner.kinds.serve.expected import CONFIDENCES, counts_expected
 from planner.kinds.serve.options import ServeDecision
+from planner.kinds.serve.plan.chances import chances_of
 from planner.kinds.serve.steady.points import Tally
 from planner.kinds.serve.steady.search import ServeSetting, list_candidates, prepare
 from planner.kinds.serve.steady.shapes import InstanceShape

@@ -12,6 +12,7 @@ what is left to know of it takes the place of what lies between groups.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 
@@ -28,6 +29,8 @@ LAYOUT_SIZES = 5  # that tell layouts apart
 LEAST_WITHIN = 0.01  # deviation of a run: benchmarks repeat to a percent
 MIDDLE_80 = 0.9  # share below the upper end of the middle 80 %
 NORMAL_80 = 1.2815515655446004  # deviations of a normal either side of the middle 80 %
+ERRORS_TOGETHER = 0.2  # correlation of errors of both times: `benchmarks/serving_intervals.py`, docs/accuracy.md
+NODES = 32  # of the quadrature over what errors have in common
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +138,23 @@ def chance_within(room: float, low: float, high: float, freedom: float = math.in
     from scipy.special import stdtr, stdtrit
 
     return float(stdtr(freedom, math.log(room) / side * float(stdtrit(freedom, MIDDLE_80))))
+
+
+def all_hold(chances: Sequence[float], correlation: float = ERRORS_TOGETHER) -> float:
+    """That limits on times hold together that hold with these `chances` [T], where logarithms of errors are normal.
+
+    So much of the variance of every error is common to all, and given that they are independent (Vasicek, Probability
+    of Loss on Loan Portfolio, 1987). Integrated by Gauss-Hermite quadrature.
+    """
+    if min(chances, default=1.0) <= 0.0:
+        return 0.0
+    levels = [NormalDist().inv_cdf(chance) for chance in chances if chance < 1.0]
+    if len(levels) < 2:
+        return min(chances, default=1.0)
+    common, weights = np.polynomial.hermite_e.hermegauss(NODES)
+    own, shared = (1.0 - correlation) ** 0.5, correlation**0.5
+    kept = [math.prod(NormalDist().cdf((level - shared * x) / own) for level in levels) for x in common]
+    return float(np.average(kept, weights=weights))
 
 
 def group_of_runs(arch: Architecture, accelerator: str, engine: str) -> str:

@@ -4,16 +4,18 @@ Predictions err, so that a plan which just keeps its limits breaks them about as
 picks that keep theirs with DEFAULT_CONFIDENCE capture more (`benchmarks/serving_picks.py`, docs/accuracy.md). Where no
 plan keeps the limits with so much the next of CONFIDENCES is tried, and last the limits as they stand: what is called
 infeasible is the problem that the user stated. They are taken as they stand, too, where more is expected of that: of a
-rate, times the chance that limits hold; of a cost, over that chance.
+rate, times the share of requests whose limits hold; of a cost, over that share. Limits of which each holds with a half
+hold together with less (`planner.costs.rates.spread.all_hold`).
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from planner.costs.rates.calibration import load_calibration
-from planner.costs.rates.spread import group_of_runs
+from planner.costs.rates.calibration import Calibration, load_calibration
+from planner.costs.rates.spread import all_hold, group_of_runs
 from planner.errors import Infeasible
+from planner.kinds.serve.options import ServeDecision
+from planner.kinds.serve.plan.chances import errs_as, share_within_limits
 from planner.kinds.serve.steady.search import prepare, search
 from planner.plan.schema import AtConfidence, Envelope
 from planner.problem.confidence import BY_ESTIMATE, leaves_open
@@ -54,13 +56,16 @@ def _more_expected(
     The latter is made where formulas promise so much; others `searched` before have no plan.
     """
     as_it_stands, own = replace(resolved, confidence=BY_ESTIMATE), _at_own(sure)
-    at_estimate = AtConfidence(confidence=BY_ESTIMATE, objective=_by_formulas(as_it_stands, limits))
-    if at_estimate.objective is None:
+    promised = _by_formulas(as_it_stands, limits)
+    if promised is None:
         return _chosen_from(sure, searched)
-    if _expected(sure, at_estimate) > _expected(sure, own):
+    at_estimate = AtConfidence(confidence=BY_ESTIMATE, objective=promised)
+    costs = load_calibration(resolved.problem.costs.calibration)
+    expected = _expected(sure, _share(sure, costs))
+    if _expected(sure, _share_at_estimate(resolved), promised) > expected:
         plan = _plan_if_any(as_it_stands, limits, solve)
         at_estimate = AtConfidence(confidence=BY_ESTIMATE) if plan is None else _at_own(plan)
-        if plan is not None and _expected(sure, at_estimate) > _expected(sure, own):
+        if plan is not None and _expected(plan, _share(plan, costs)) > expected:
             return _chosen_from(plan, (*searched, own))
     return _chosen_from(sure, (*searched, at_estimate))
 
@@ -104,12 +109,26 @@ def _by_formulas(resolved: Resolved, limits: Limits) -> float | None:
     return outcome.objective if outcome.has_mix else None
 
 
-def _expected(plan: Envelope, at: AtConfidence) -> float:
-    """What is expected of an objective at a confidence, in the sense of a plan's: more is better."""
-    if at.objective is None:
-        return -math.inf
-    maximising = plan.certificate.objective.sense == "maximize"
-    return at.confidence * at.objective if maximising else -at.objective / at.confidence
+def _expected(plan: Envelope, share: float, objective: float | None = None) -> float:
+    """What is expected of an objective, the plan's unless another is given, where limits of this share hold.
+
+    In the sense of the plan's: more is better.
+    """
+    stated = plan.certificate.objective
+    value = stated.value if objective is None else objective
+    assert value is not None
+    return share * value if stated.sense == "maximize" else -value / share
+
+
+def _share(plan: Envelope, costs: Calibration) -> float:
+    """The share of a plan's requests whose limits hold, in expectation."""
+    return share_within_limits(plan, ServeDecision.model_validate(plan.decision), costs)
+
+
+def _share_at_estimate(resolved: Resolved) -> float:
+    """That of a plan by formulas, which uses every limit up: each holds with a half. Of the workload that is surest."""
+    times = [{errs_as(name) for name, _, _ in workload.spec.slo.limits()} for workload in resolved.workloads]
+    return max(all_hold((BY_ESTIMATE,) * len(of)) for of in times)
 
 
 def _at_own(plan: Envelope) -> AtConfidence:

@@ -7,16 +7,17 @@ from serve_problems import broken_rules, objective_of, small
 from static_level import solve
 
 from planner.alternatives.ranking import alternatives
+from planner.costs.rates.spread import all_hold
 from planner.diff import diff_plans
 from planner.documents.units import format_si
 from planner.errors import Infeasible
-from planner.explain.chances import chances_of
 from planner.explain.explanation import explain_plan
 from planner.explain.facts import NEAR
 from planner.explain.limits import stated_limits
 from planner.explain.stated import confidence_text, limit_facts
 from planner.kinds.serve.by_default import CONFIDENCES, DEFAULT_CONFIDENCE, solved_by_default
 from planner.kinds.serve.options import ServeDecision
+from planner.kinds.serve.plan.chances import chances_of
 from planner.kinds.serve.proof.stated import setting_of_plan
 from planner.kinds.serve.steady.search import ServeSetting
 from planner.plan.schema import Certificate, Envelope
@@ -28,8 +29,8 @@ from planner.progress import Limits
 UNSAID = {"objective.expected": None}
 LOOSE = {"workloads.0.slo": {"ttft": "2s", "tpot": "12ms"}}
 FEWEST = {"objective": {"minimize": "gpus"}, "workloads.0.load": {"rate": "9/s"}, "cluster.pools.0.gpus": 16}
-TPOT_MS = (4.0, 4.2, 4.4, 4.6, 10.0)
-"""From a limit that nothing keeps, by one that nothing keeps with so much, to one that costs much to keep so."""
+TPOT_MS = (4.0, 4.1, 4.2, 4.4, 4.6, 10.0)
+"""From a limit that nothing keeps, by those that nothing keeps with so much, to one that costs much to keep so."""
 
 
 def _by_default(edits: dict[str, Any]) -> Envelope:
@@ -41,9 +42,9 @@ def _text(certificate: Certificate) -> str:
     return confidence_text(certificate, certificate.confidence)
 
 
-def _value(edits: dict[str, Any], confidence: float) -> float | None:
+def _at(edits: dict[str, Any], confidence: float) -> Envelope | None:
     try:
-        return objective_of(solve(small(edits | {"workloads.0.slo.confidence": confidence})))
+        return solve(small(edits | {"workloads.0.slo.confidence": confidence}))
     except Infeasible:
         return None
 
@@ -51,17 +52,29 @@ def _value(edits: dict[str, Any], confidence: float) -> float | None:
 def _expected(edits: dict[str, Any]) -> tuple[float, float] | None:
     """The confidence that the rule comes to, from the definition, and the objective at it; None where no plan keeps
     the limits at all."""
-    values = {confidence: _value(edits, confidence) for confidence in (*CONFIDENCES, BY_ESTIMATE)}
-    kept = {confidence: value for confidence, value in values.items() if value is not None}
+    plans = {confidence: _at(edits, confidence) for confidence in (*CONFIDENCES, BY_ESTIMATE)}
+    kept = {confidence: plan for confidence, plan in plans.items() if plan is not None}
     if not kept:
         return None
     sure = next(iter(kept))
 
-    def worth(confidence: float) -> float:
-        return -kept[confidence] / confidence if "objective" in edits else confidence * kept[confidence]
+    def worth(confidence: float, held: float) -> float:
+        value = objective_of(kept[confidence])
+        return -value / held if "objective" in edits else held * value
 
-    wanted = BY_ESTIMATE if worth(BY_ESTIMATE) > worth(sure) else sure
-    return wanted, kept[wanted]
+    more = all(
+        worth(BY_ESTIMATE, held) > worth(sure, _both_hold(kept[sure]))
+        for held in (all_hold((0.5, 0.5)), _both_hold(kept[BY_ESTIMATE]))
+    )
+    wanted = BY_ESTIMATE if more else sure
+    return wanted, objective_of(kept[wanted])
+
+
+def _both_hold(plan: Envelope) -> float:
+    least = {"ttft_s": 1.0, "tpot_s": 1.0}
+    for sure in chances_of(plan, ServeDecision.model_validate(plan.decision)):
+        least[sure.prediction.metric] = min(sure.chance, least[sure.prediction.metric])
+    return all_hold(tuple(least.values()))
 
 
 @pytest.mark.parametrize("edits", [LOOSE, LOOSE | FEWEST])
@@ -174,16 +187,37 @@ def test_limits_bind_by_what_they_are_held_to() -> None:
     assert told.topic == "limit"
 
 
+@pytest.mark.parametrize("beside", [{}, FEWEST], ids=["most", "least"])
+def test_limits_are_taken_as_they_stand_where_more_is_expected_of_that(beside: dict[str, Any]) -> None:
+    edits = {"workloads.0.slo": {"ttft": "2s", "tpot": "4.6ms"}} | beside | UNSAID
+    assert solve(small(edits)).certificate.confidence == DEFAULT_CONFIDENCE
+    plan = solved_by_default(small(edits), Limits(), _sure_for_a_quarter)
+    (instead,) = plan.certificate.confidences
+    assert plan.certificate.confidence == BY_ESTIMATE
+    assert f"of which more is expected than of {instead.objective:.3g}" in _text(plan.certificate)
+
+
 def test_where_formulas_promised_a_plan_and_there_is_none_the_record_says_so() -> None:
-    edits = {"workloads.0.slo": {"ttft": "2s", "tpot": f"{TPOT_MS[3]}ms"}} | UNSAID
-    assert solve(small(edits)).certificate.confidence == BY_ESTIMATE
+    edits = {"workloads.0.slo": {"ttft": "2s", "tpot": "4.6ms"}} | UNSAID
 
     def solve_sure(resolved: Resolved, limits: Limits) -> Envelope:
         if resolved.confidence == BY_ESTIMATE:
             raise Infeasible([], proved=False)
-        return solve(resolved, limits)
+        return _sure_for_a_quarter(resolved, limits)
 
     plan = solved_by_default(small(edits), Limits(), solve_sure)
     assert plan.certificate.confidence == DEFAULT_CONFIDENCE
     assert [(each.confidence, each.objective) for each in plan.certificate.confidences] == [(BY_ESTIMATE, None)]
     assert "no plan was found with 50%" in _text(plan.certificate)
+
+
+def _sure_for_a_quarter(resolved: Resolved, limits: Limits) -> Envelope:
+    """The best plan; sure of its limits, one that is said to be worth a quarter of it."""
+    plan = solve(resolved, limits)
+    if resolved.confidence == BY_ESTIMATE:
+        return plan
+    objective = plan.certificate.objective
+    assert objective.value is not None
+    value = objective.value * (0.25 if objective.sense == "maximize" else 4.0)
+    worth = objective.model_copy(update={"value": value})
+    return plan.model_copy(update={"certificate": plan.certificate.model_copy(update={"objective": worth})})
