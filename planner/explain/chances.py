@@ -1,10 +1,10 @@
-"""What explanations say of the chance that each limit on time holds (`planner.kinds.serve.plan.chances`)."""
+"""What explanations say of the chance that each limit on time holds (`planner.costs.serving.chances`)."""
 
 from collections import Counter
 from collections.abc import Iterator
 
+from planner.costs.serving.chances import chances_of, chances_together, costs_of
 from planner.explain.facts import Fact
-from planner.kinds.serve.plan.chances import chances_of, chances_together, costs_of
 from planner.plan.schema import Decision, Envelope
 
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from planner.costs.serving.chances import chances_of
 from planner.documents.units import figure, span
 from planner.errors import PlannerError
-from planner.kinds.serve.plan.chances import chances_of
 from planner.plan.schema import Decision, Envelope, Prediction
 from planner.problem.recorded import recorded_problem
 from planner.problem.schema import Problem, WorkloadSpec

@@ -24,6 +24,7 @@ from planner.costs.rates.likeness import RERUN, TPOT
 from planner.costs.rates.pricer import make_pricer
 from planner.costs.rates.spread import NORMAL_80, ErrorSpread, GroupBias, SeenRun, group_of_runs
 from planner.costs.rates.step import step_time
+from planner.costs.serving.chances import chances_of
 from planner.errors import PlannerError
 from planner.estimate import estimate_jsonl
 from planner.estimate.case import Case
@@ -31,7 +32,6 @@ from planner.estimate.evaluate import Estimate, evaluate
 from planner.estimate.own_runs import told_by_runs
 from planner.kinds.serve.expected import CONFIDENCES, counts_expected
 from planner.kinds.serve.options import ServeDecision
-from planner.kinds.serve.plan.chances import chances_of
 from planner.kinds.serve.steady.points import Tally
 from planner.kinds.serve.steady.search import ServeSetting, list_candidates, prepare
 from planner.kinds.serve.steady.shapes import InstanceShape

@@ -13,9 +13,9 @@ from dataclasses import replace
 
 from planner.costs.rates.calibration import Calibration, load_calibration
 from planner.costs.rates.spread import all_hold, group_of_runs
+from planner.costs.serving.chances import errs_as, share_within_limits
 from planner.errors import Infeasible
 from planner.kinds.serve.options import ServeDecision
-from planner.kinds.serve.plan.chances import errs_as, share_within_limits
 from planner.kinds.serve.steady.search import prepare, search
 from planner.plan.schema import AtConfidence, Envelope
 from planner.problem.confidence import BY_ESTIMATE, leaves_open

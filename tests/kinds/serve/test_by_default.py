@@ -8,6 +8,7 @@ from static_level import solve
 
 from planner.alternatives.ranking import alternatives
 from planner.costs.rates.spread import all_hold
+from planner.costs.serving.chances import chances_of
 from planner.diff import diff_plans
 from planner.documents.units import format_si
 from planner.errors import Infeasible
@@ -17,7 +18,6 @@ from planner.explain.limits import stated_limits
 from planner.explain.stated import confidence_text, limit_facts
 from planner.kinds.serve.by_default import CONFIDENCES, DEFAULT_CONFIDENCE, solved_by_default
 from planner.kinds.serve.options import ServeDecision
-from planner.kinds.serve.plan.chances import chances_of
 from planner.kinds.serve.proof.stated import setting_of_plan
 from planner.kinds.serve.steady.search import ServeSetting
 from planner.plan.schema import Certificate, Envelope

@@ -8,12 +8,12 @@ from serve_problems import broken_rules, small
 from static_level import solve
 
 from planner.alternatives.ranking import alternatives
+from planner.costs.serving.chances import chances_of
 from planner.errors import Infeasible, PlannerError
 from planner.explain.explanation import explain_plan
 from planner.explain.stated import confidence_text
 from planner.kinds.serve.expected import CONFIDENCES
 from planner.kinds.serve.options import ServeDecision
-from planner.kinds.serve.plan.chances import chances_of
 from planner.plan.schema import Envelope
 from planner.problem.confidence import BY_ESTIMATE
 from planner.problem.resolve import normalised
