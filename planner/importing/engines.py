@@ -15,7 +15,7 @@ from planner.engines.serving.registry import SERVING_ENGINES
 from planner.errors import PlannerError
 from planner.importing.launches import Launch
 from planner.importing.options import POSITIONAL, Options, named, read_options, stated
-from planner.importing.records import QUANTIZATION, UNPRICED
+from planner.importing.records import AHEAD, QUANTIZATION, UNPRICED, UNREAD
 from planner.importing.values import Values, is_unknown
 
 ABSENT = "."
@@ -140,6 +140,12 @@ def role_of(engine: str, options: Options, given: Given, values: Values) -> dict
     unpriced = stated(options, SERVING_ENGINES[engine].unpriced)
     if unpriced:
         role[UNPRICED] = unpriced
+    unread = stated(options, SERVING_ENGINES[engine].unread)
+    if unread:
+        role[UNREAD] = unread
+    ahead = _scheduling_ahead(engine, options, values)
+    if ahead is not None:
+        role[AHEAD] = ahead
     copies = _redundant_experts(engine, options, values)
     if copies is not None:
         role["redundant_experts"] = copies
@@ -192,6 +198,18 @@ def _redundant_experts(engine: str, options: Options, values: Values) -> int | N
         asked = asked or options.get("init_expert_location") not in (None, "trivial")
         stated = options.get("ep_num_redundant_experts")
     return values.integer(stated, 0) if asked and engine in ("vllm", "sglang") else None
+
+
+def _scheduling_ahead(engine: str, options: Options, values: Values) -> bool | None:
+    """Whether the scheduler forms a step while the one before it runs, where the settings say so.
+
+    TensorRT-LLM's servers of prefill do not whatever they are told (examples/disaggregated).
+    """
+    if engine == "vllm":
+        return values.switch(options.get("async_scheduling"))
+    off = options.get("disable_overlap_schedule" if engine == "sglang" else "disable_overlap_scheduler")
+    apart = engine == "trtllm" and options.get("cache_transceiver_config") is not None
+    return False if values.switch(off) and not apart else None
 
 
 def _prefix_caching(engine: str, options: Options, values: Values) -> bool | None:

@@ -73,7 +73,7 @@ def _says(name: str, value: object) -> bool:
 
 def _as_flag(name: str, value: object) -> str:
     flag = f"--{name.replace('_', '-')}"
-    return flag if value is True or is_unknown(value) else f"{flag} {value}"
+    return flag if value is True or isinstance(value, Mapping) or is_unknown(value) else f"{flag} {value}"
 
 
 def _is_flag(word: str) -> bool:

@@ -15,6 +15,7 @@ from planner.hardware.library import find_accelerator
 from planner.importing.plans.any_kind import plan_of_reading
 from planner.importing.plans.post_training import rl_notes, rl_problem
 from planner.importing.plans.question import Question
+from planner.importing.plans.serving import serving_problem
 from planner.importing.plans.shapes import EngineRole
 from planner.importing.plans.training import training_problem
 from planner.importing.records import Reading
@@ -186,12 +187,27 @@ def test_roles_that_quantise_unlike_each_other_are_refused() -> None:
         ("""--speculative-config '{"method": "ngram", "num_speculative_tokens": 4}'""", "drafts (ngram, 4 tokens"),
         ("--enable-prefix-caching", "prefix caching (the workload states no `prefix_hits`)"),
         ("--cpu-offload-gb 0 --decode-context-parallel-size 1", None),
+        ("--kv-cache-memory-bytes 10G --compilation-config.mode 3", "--kv-cache-memory-bytes 10G"),
     ],
 )
 def test_settings_that_no_plan_has_are_told(flags: str, told: str | None) -> None:
     _, notes = plan_of_reading(read(SERVE.format(flags=f"{LIMITS} {flags}")), LOAD)
     said = [note for note in notes if "not priced, and not in the plan: " in note]
     assert told in said[0] if told else not said
+
+
+@pytest.mark.parametrize(
+    ("script", "ahead"),
+    [
+        (SERVE.format(flags=LIMITS), None),
+        (SERVE.format(flags=f"{LIMITS} --no-async-scheduling"), False),
+        (SERVE.format(flags=f"{LIMITS} --async-scheduling"), True),
+        (f"#!/bin/bash\n{BALANCED} --disable-overlap-schedule\n", False),
+    ],
+)
+def test_whether_a_step_is_formed_ahead_is_what_the_launch_says(script: str, ahead: bool | None) -> None:
+    problem = serving_problem(read(script), LOAD)
+    assert problem["engine"].get("async_scheduling") is ahead
 
 
 PROBLEM = {

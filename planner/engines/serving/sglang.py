@@ -34,6 +34,14 @@ ENGINE = EngineDescription(
         "cpu_offload_gb", "enable_lora", "lora_paths", "enable_mixed_chunk", "enable_two_batch_overlap",
         "enable_single_batch_overlap", "enable_pdmux",
     ),
+    unread=(
+        "max_total_tokens", "max_prefill_tokens", "max_mamba_cache_size",
+        "schedule_policy", "schedule_conservativeness", "num_continuous_decode_steps", "stream_interval",
+        "scheduler_recv_interval", "attention_backend", "prefill_attention_backend", "decode_attention_backend",
+        "moe_runner_backend", "cuda_graph_max_bs", "cuda_graph_max_bs_decode", "enable_torch_compile",
+        "enable_symm_mem", "enable_nccl_nvls", "disable_custom_all_reduce", "enable_flashinfer_allreduce_fusion",
+        "disable_shared_experts_fusion", "json_model_override_args",
+    ),
     metrics={
         "running": ("sglang:num_running_reqs",),
         "waiting": ("sglang:num_queue_reqs",),

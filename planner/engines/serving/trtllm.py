@@ -31,5 +31,10 @@ ENGINE = EngineDescription(
     ),
     bench_backend="openai",
     also_named=("trt", "tensorrt-llm", "tensorrt_llm"),
+    unread=(
+        "kv_cache_config.max_tokens", "kv_cache_config.max_attention_window", "moe_config.backend", "attn_backend",
+        "attention_dp_config", "cuda_graph_config.max_batch_size", "allreduce_strategy", "enable_min_latency",
+        "scheduler_config.capacity_scheduler_policy", "stream_interval", "lora_config",
+    ),
     reserves=True,
 )  # fmt: skip

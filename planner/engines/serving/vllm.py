@@ -34,6 +34,13 @@ ENGINE = EngineDescription(
     unpriced=(
         "cpu_offload_gb", "enable_lora", "decode_context_parallel_size", "prefill_context_parallel_size", "enable_dbo",
     ),
+    unread=(
+        "kv_cache_memory_bytes", "num_gpu_blocks_override", "offload_num_in_group", "no_enable_chunked_prefill",
+        "max_num_partial_prefills", "long_prefill_token_threshold", "num_scheduler_steps", "scheduling_policy",
+        "stream_interval", "attention_backend", "attention_config", "moe_backend", "all2all_backend",
+        "compilation_config", "max_cudagraph_capture_size", "disable_custom_all_reduce", "hf_overrides",
+        "disable_hybrid_kv_cache_manager", "language_model_only",
+    ),
     metrics={
         "running": ("vllm:num_requests_running",),
         "waiting": ("vllm:num_requests_waiting",),

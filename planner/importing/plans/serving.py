@@ -16,7 +16,7 @@ from planner.importing.plans.question import Question
 from planner.importing.plans.shapes import EngineRole, usable_share, with_batch
 from planner.importing.plans.tiers import cache_of, tier_notes
 from planner.importing.plans.unpriced import KV_FORMATS, loaded_weights, require_prefixes_kept, unpriced_notes
-from planner.importing.records import RELEASE, Reading
+from planner.importing.records import AHEAD, RELEASE, Reading
 
 if TYPE_CHECKING:
     from planner.kinds.serve.deployed.instances import Instances
@@ -59,6 +59,9 @@ def serving_problem(reading: Reading, question: Question) -> dict[str, Any]:
     if weights is not None:
         model["weights"] = weights
     engine: dict[str, Any] = {"name": fields["engine"]}
+    ahead = {role[AHEAD] for role in roles if AHEAD in role}
+    if len(ahead) == 1:
+        engine[AHEAD] = ahead.pop()
     if RELEASE in reading.beside:
         engine["version"] = reading.beside[RELEASE].version
     for setting, field in (("memory_utilisation", "memory_utilisation"), ("max_context_tokens", "max_model_len")):

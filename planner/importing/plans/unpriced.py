@@ -7,7 +7,7 @@ from planner.engines.formats import stored_formats
 from planner.engines.serving.registry import SERVING_ENGINES
 from planner.errors import PlannerError
 from planner.importing.plans.question import Question
-from planner.importing.records import QUANTIZATION, RELEASE, UNPRICED, Reading
+from planner.importing.records import QUANTIZATION, RELEASE, UNPRICED, UNREAD, Reading
 
 KV_FORMATS = {"fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "bfloat16": "bf16", "bf16": "bf16", "fp16": "fp16",
               "float16": "fp16", "half": "fp16"}  # fmt: skip
@@ -92,6 +92,9 @@ def _unpriced(role: Mapping[str, Any]) -> Iterator[str]:
         yield f"drafts ({drafts['method']}{tokens}: no artifact says how often they are right)"
     if role["kv_dtype"] and role["kv_dtype"] not in KV_FORMATS:
         yield f"a KV cache in {role['kv_dtype']}"
+    if role["chunk_tokens"] is not None and role["chunk_tokens"] <= 0:
+        yield "prompts that are not cut"
     if role.get("enforce_eager"):
         yield "steps without CUDA graphs"
     yield from role.get(UNPRICED, ())
+    yield from role.get(UNREAD, ())
