@@ -17,7 +17,7 @@ from planner.importing.plans.post_training import rl_notes, rl_problem
 from planner.importing.plans.question import Question
 from planner.importing.plans.serving import serving_problem
 from planner.importing.plans.shapes import EngineRole
-from planner.importing.plans.training import training_problem
+from planner.importing.plans.training import training_notes, training_problem
 from planner.importing.records import Reading
 from planner.importing.registry import Artifact, read_artifact
 from planner.kinds.rl.decision import RlDecision
@@ -382,15 +382,29 @@ tensor_parallel_degree = 8
         ("", 'data_parallel_shard_degree = 8\nfsdp_reshard_after_forward = "never"', {"zero_stage": 2}),
         ("", "data_parallel_shard_degree = 4\ndata_parallel_replicate_degree = 2", {"zero_stage": 3, "zero_shards": 4}),
         ("", "data_parallel_shard_degree = 1\ndata_parallel_replicate_degree = 8", {"zero_stage": 0}),
-        ("", "data_parallel_shard_degree = 2\npipeline_parallel_degree = 4", {"zero_stage": 2}),
+        ("", "data_parallel_shard_degree = 2\npipeline_parallel_degree = 4", {"zero_stage": 2, "schedule": "1f1b"}),
         ("enable_cpu_offload = true", "data_parallel_shard_degree = 8", {"zero_stage": 3, "offload": ["optimizer"]}),
+        (
+            "",
+            "data_parallel_shard_degree = 2\npipeline_parallel_degree = 2\ncontext_parallel_degree = 2\n"
+            'pipeline_parallel_schedule = "ZBVZeroBubble"\nenable_sequence_parallel = false',
+            {"zero_stage": 2, "schedule": "zb_v", "context_parallel": "all_gather", "sequence_parallel": False},
+        ),
     ],
 )
 def test_how_torchtitan_shares_out_states_is_fixed(training: str, parallelism: str, stated: dict[str, object]) -> None:
     reading = read(TITAN.format(training=training, parallelism=parallelism))
     question = Question.of(cluster="gpu=h100,nodes=8", model="meta-llama/Llama-3.1-70B")
     search = training_problem(reading, question)["options"]["search"]
-    assert {name: search[name] for name in ("zero_stage", "zero_shards", "offload") if name in search} == stated
+    names = ("zero_stage", "zero_shards", "offload", "schedule", "context_parallel", "sequence_parallel")
+    assert {name: search[name] for name in names if name in search} == stated
+
+
+def test_what_of_torchtitan_no_plan_has_is_told() -> None:
+    text = TITAN.format(training="", parallelism='pipeline_parallel_degree = 2\npipeline_parallel_schedule = "GPipe"')
+    text += '[compile]\nenable = false\n[activation_checkpoint]\nmode = "selective"\nselective_ac_option = "2"\n'
+    (note,) = training_notes(read(text), Question.of(cluster="gpu=h100,nodes=8"))
+    assert note.endswith("schedule GPipe, every 2. layer computed again whole, steps that are not compiled")
 
 
 def test_tensor_parallelism_of_torchtitan_overlaps_where_it_is_asked_to() -> None:

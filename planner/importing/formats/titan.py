@@ -10,11 +10,12 @@ from planner.engines.training import TRAINING_ENGINES
 from planner.importing.formats.runs import launcher_gpus, training_findings, training_reading
 from planner.importing.launches import Launch
 from planner.importing.options import read_options
-from planner.importing.records import Reading
+from planner.importing.records import UNPRICED, Reading
 from planner.importing.values import Values, list_of, mapping_of
 
 Document = dict[str, Any]
 _SECTIONS = {"ParallelismConfig": "parallelism", "TrainingConfig": "training", "CompileConfig": "compile"}
+_SCHEDULES = {"1f1b": "1f1b", "interleaved1f1b": "interleaved", "zbvzerobubble": "zb_v", "dualpipev": "dualpipev"}
 _RECOMPUTE = {"FullAC": "full", "SelectiveAC": "selective"}
 
 
@@ -55,11 +56,44 @@ def read_torchtitan(document: Mapping[str, Any], gpus: int | None = None) -> Rea
     fields["gpus"] = gpus or fields["gpus"]
     beside = {"recompute": recompute if recompute in ("none", "selective", "full") else None}
     beside |= _sharding(parallel, shard, replicate, pp, cp)
-    asynchronous = mapping_of(document.get("compile")), parallel, experimental
-    if any(values.switch(section.get("enable_async_tensor_parallel")) for section in asynchronous):
+    compiled = mapping_of(document.get("compile"))
+    if any(
+        values.switch(section.get("enable_async_tensor_parallel")) for section in (compiled, parallel, experimental)
+    ):
         beside["overlap"] = [*TRAINING_ENGINES["torchtitan"].always_overlaps, "tp_comm"]
     beside["offload_optimizer"] = values.switch(training.get("enable_cpu_offload")) is True
+    beside |= _strategies(parallel, fields, values)
+    beside[UNPRICED] = list(_unpriced(document, parallel, fields, values))
     return training_reading(fields, values, training_findings(fields, None, None, None), beside)
+
+
+def _strategies(parallel: Mapping[str, Any], fields: Mapping[str, Any], values: Values) -> dict[str, Any]:
+    """Schedule, context parallelism and sequence parallelism, where there is anything that they are of."""
+    tp, pp, cp = ((fields[name] or 1) > 1 for name in ("tp", "pp", "cp"))
+    schedule = str(parallel.get("pipeline_parallel_schedule", "1F1B")).lower()
+    rotated = str(parallel.get("context_parallel_rotate_method", "allgather"))
+    sequence = values.switch(parallel.get("enable_sequence_parallel"))
+    return {
+        "schedule": _SCHEDULES.get(schedule) if pp else None,
+        "context_parallel": {"allgather": "all_gather", "alltoall": "ring"}.get(rotated) if cp else None,
+        "sequence_parallel": sequence if tp else None,
+    }
+
+
+def _unpriced(
+    document: Mapping[str, Any], parallel: Mapping[str, Any], fields: Mapping[str, Any], values: Values
+) -> Iterator[str]:
+    """What changes a step and no plan has."""
+    schedule = str(parallel.get("pipeline_parallel_schedule", "1F1B"))
+    if (fields["pp"] or 1) > 1 and schedule.lower() not in _SCHEDULES:
+        yield f"schedule {schedule}"
+    again = mapping_of(document.get("activation_checkpoint"))
+    every = str(again.get("selective_ac_option", "op"))
+    if again.get("mode") == "selective" and every.isdigit():
+        yield f"every {every}. layer computed again whole"
+    compiled = mapping_of(document.get("compile"))
+    if values.switch(compiled.get("enable")) is False or "model" not in compiled.get("components", ("model",)):
+        yield "steps that are not compiled"
 
 
 def _sharding(
