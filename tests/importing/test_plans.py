@@ -15,7 +15,7 @@ from planner.hardware.library import find_accelerator
 from planner.importing.plans.any_kind import plan_of_reading
 from planner.importing.plans.post_training import rl_notes, rl_problem
 from planner.importing.plans.question import Question
-from planner.importing.plans.serving import serving_problem
+from planner.importing.plans.serving import serving_case, serving_problem
 from planner.importing.plans.shapes import EngineRole
 from planner.importing.plans.training import training_notes, training_problem
 from planner.importing.records import Reading
@@ -194,6 +194,17 @@ def test_settings_that_no_plan_has_are_told(flags: str, told: str | None) -> Non
     _, notes = plan_of_reading(read(SERVE.format(flags=f"{LIMITS} {flags}")), LOAD)
     said = [note for note in notes if "not priced, and not in the plan: " in note]
     assert told in said[0] if told else not said
+
+
+@pytest.mark.parametrize("engine", ["sglang", "trtllm"])
+def test_memory_that_nobody_states_is_the_default_of_the_engine(engine: str) -> None:
+    starts = {
+        "sglang": "python3 -m sglang.launch_server --model-path Qwen/Qwen3-32B --tp 4",
+        "trtllm": "trtllm-serve Qwen/Qwen3-32B --tp_size 4",
+    }
+    case = serving_case(read(f"#!/bin/bash\n{starts[engine]}\n"), LOAD)
+    assert 0.9 < case.resolved.problem.engine.memory_utilisation < 1.0
+    assert any("default share here is 0." in note for note in case.notes)
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,16 @@ class EngineRole:
         each = " for each attention rank" if ranks > 1 else ""
         return default, f"{self.role['role']}: {field} is left to {self.engine}, whose default here is {default}{each}"
 
+    @property
+    def memory_share(self) -> tuple[float, str | None]:
+        """The engine's setting of memory, in its own terms, and what says so where it is the engine's default."""
+        stated: float | None = self.role["memory_utilisation"]
+        if stated is not None:
+            return stated, None
+        setting = "free_memory_share" if self.engine == "trtllm" else "memory_utilisation"
+        share = engine_setting(self.engine, setting, self.version, self.gpu)
+        return share, f"{self.role['role']}: memory is left to {self.engine}, whose default share here is {share:g}"
+
     def _requests(self, least: int) -> int:
         """Running requests of an attention rank of SGLang: 512 for each longest request that its cache has room for, at
         least so many and at most `MOST_REQUESTS` (`_resolve_max_num_reqs` of srt/model_executor)."""
@@ -85,10 +95,7 @@ class EngineRole:
         if not longest:
             return least
         shards = Shards.of(*self.shape().all_degrees)
-        share = self.role["memory_utilisation"]
-        if share is None:
-            share = engine_setting(self.engine, "memory_utilisation", self.version, self.gpu)
-        room = share * self.gpu.memory_bytes - float(np.max(weight_bytes(self.arch, shards)))
+        room = self.memory_share[0] * self.gpu.memory_bytes - float(np.max(weight_bytes(self.arch, shards)))
         longest_held = room / float(np.max(kv_cache_bytes(self.arch, shards, float(longest))))
         return max(least, min(int(512.0 * longest_held), MOST_REQUESTS))
 
@@ -121,7 +128,9 @@ class EngineRole:
             tokens = max(tokens - batch, tokens // LEAST_SHARE)
         chunk = 0 if function == "decode" else tokens
         held = 0 if function == "prefill" else batch
-        notes = [text for text, counts in ((said_batch, held), (said_tokens, chunk)) if text and counts]
+        _, said_share = self.memory_share
+        said = ((said_batch, held), (said_tokens, chunk), (said_share, self.engine != "vllm"))
+        notes = [text for text, counts in said if text and counts]
         return Instances(function, shape, replicas * self.copies, held, chunk), notes
 
     def role_of(self, before: Instances, after: Instances) -> dict[str, Any]:
@@ -155,13 +164,11 @@ def limits_of(engine: str, part: Instances) -> tuple[int, int]:
 
 
 def usable_share(role: EngineRole, part: Instances, workspace_bytes: float) -> float | None:
-    """The share of a device that the engine may use in all, where its setting is a share of something else.
-
-    None where nothing is set, or for vLLM.
-    """
-    stated: float | None = role.role["memory_utilisation"]
-    if stated is None or role.engine == "vllm":
+    """The share of a device that the engine may use in all, where its setting is a share of something else; None for
+    vLLM."""
+    if role.engine == "vllm":
         return None
+    stated, _ = role.memory_share
     shards, batch = Shards.of(*part.shape.all_degrees), float(part.max_batch or 1)
     tokens = max(float(part.chunk_tokens), batch)
     return share_of_device(role.engine, stated, role.arch, role.gpu, shards, (tokens, batch, workspace_bytes))
