@@ -59,6 +59,7 @@ EFFORT = (
     "ITERATIONS",
     "REPLAYED",
     "BISECTIONS",
+    "MORE_NODES",
     "PROOF_NODES",
     "PROOF_NODES_WAITING",
 )

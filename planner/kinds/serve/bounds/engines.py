@@ -86,8 +86,8 @@ class ListedType:
         return EngineType(self.function, self.model, self.pool_costs.index, self.shape, instance, self.engines)
 
     def priced(self, setting: ServeSetting) -> EngineType:
-        """With step times."""
-        return self._with_steps(setting, *self._grids(self.chunk))
+        """With step times; of prompts alone no sequence decodes beside them, whose context could matter."""
+        return self._with_steps(setting, *self._grids(self.chunk, shortest_context=self.function == "prefill"))
 
     def least(self, setting: ServeSetting) -> EngineType | None:
         """With steps as short as they are where sequences have the shortest context: a table of a tenth of the size.

@@ -8,7 +8,14 @@ import pytest
 
 from planner import verify
 from planner.api import solve
-from planner.kinds.serve.bounds.bound import bound_of_types, price_step, proven_bound
+from planner.kinds.serve.bounds.bound import (
+    NEAR_ENOUGH,
+    PROOF_NODES,
+    bound_of_types,
+    price_step,
+    proof_of,
+    proven_bound,
+)
 from planner.kinds.serve.bounds.certified import with_bound
 from planner.kinds.serve.bounds.demands import workloads_of
 from planner.kinds.serve.bounds.engines import engine_types, listed_types
@@ -19,7 +26,7 @@ from planner.load.problems import load_problem
 from planner.plan.store import plan_json
 from planner.simulate.fleet.instances import Fleet
 from planner.simulate.goodput.rate import goodput
-from planner.solvers.backends.model import LinearModel
+from planner.solvers.backends.model import LinearModel, total
 from planner.solvers.dualtree import DualTree
 from planner.solvers.dualtree import verify as derive
 
@@ -97,6 +104,35 @@ def test_no_prompt_is_seen_before_it_is_handed_over(tmp_path: Path, ttft: str, p
 
 def test_looser_limits_never_lower_a_bound(tmp_path: Path, strict: float) -> None:
     assert bound(setting(tmp_path, "800ms", "40ms")) >= strict * 0.995
+
+
+def test_prompts_alone_are_priced_the_same_at_the_shortest_context(tmp_path: Path) -> None:
+    of = setting(tmp_path, "400ms", "20ms", "options.modes=[disaggregated]", "options.tp=[1]")
+    workloads, context = workloads_of(of, (1.0,)), of.targets[0].context_tokens
+    listed = next(each for each in listed_types(of, workloads) if each.function == "prefill")
+    priced = listed.priced(of)
+    decoding_too = replace(listed, function="colocated").priced(of).instance.grid
+    assert len(priced.instance.grid.contexts) == 1 < len(decoding_too.contexts)
+    whole = replace(priced, instance=replace(priced.instance, grid=decoding_too))
+    short, long = (type_bound(each, workloads, (0,), context, 0.0).workloads[0] for each in (priced, whole))
+    assert short is not None
+    assert long is not None
+    assert short.base_s == pytest.approx(long.base_s, rel=1e-9)
+    assert short.late_share == long.late_share
+
+
+def test_a_larger_tree_proves_what_a_small_one_leaves_open() -> None:
+    """Odd room for even parts: no half of them may be left out."""
+    model = LinearModel()
+    parts = [model.integer_variable(f"x[{index}]", 0, 1) for index in range(7)]
+    best = model.continuous("best", 0.0, 20.0)
+    model.add(2.0 * total(parts) <= 7.0, "room")
+    model.add(best <= 2.0 * total(parts), "best")
+    model.maximise(best)
+    tree, proven = proof_of(model, 6.0)
+    assert len(tree.nodes) > PROOF_NODES
+    assert proven is not None
+    assert 6.0 - 1e-9 <= proven <= 6.0 * (1.0 + NEAR_ENOUGH)
 
 
 @pytest.mark.parametrize(
