@@ -186,7 +186,7 @@ def _least_s(bound: TypeBound, own: WorkloadBound, workload: Workload, *, alone:
     """Engine seconds of a request of a workload: (B1), with (B3) to (B6) where no other type does the same."""
     limit = workload.tpot if bound.engine.decodes else None
     if not alone:
-        return 0.0 if limit is not None and limit.share is None else own.base_s
+        return own.base_s
     late = zip(own.late_share, workload.ttft, strict=True) if bound.engine.prefills else ()
     if any(own.idle_s > each.bound_s if each.share is None else share > 1.0 - each.share for share, each in late):
         return math.inf

@@ -45,7 +45,7 @@ that they are feasible whenever the method ends (Farley, Operations Research 38(
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -103,9 +103,10 @@ class StepPrices:
     of_loads: tuple[float, ...]
     of_classes: tuple[tuple[float, ...], ...]
     of_limits: tuple[float, ...]
+    unlimited: float = 1.0  # the part of those of loads that holds (S1), whatever limits leave requests
 
     def base_s(self, demand: PricedDemand) -> float:
-        """Engine seconds of a request of no class."""
+        """Engine seconds of the loads of a request, beside those of its classes and less those of its limit."""
         return sum(price * load for price, load in zip(self.of_loads, demand.loads, strict=True))
 
 
@@ -125,7 +126,9 @@ def step_prices(steps: Steps, demands: Sequence[PricedDemand]) -> StepPrices:
             break
         chosen = [np.unique(np.concatenate([old, new])) for old, new in zip(chosen, cuts, strict=True)]
     worst, _ = program.violated(values, shared_s)
-    return program.prices(values / max(worst, 1.0))
+    prices = program.prices(values / max(worst, 1.0))
+    alone = max(program.asked_alone(prices, shared_s), 1.0)
+    return replace(prices, unlimited=1.0 / alone)
 
 
 def _dearest(program: "_Program", rows: Floats) -> Floats | None:
@@ -219,6 +222,10 @@ class _Program:
             cuts.append(top[ratio[top] > 1.0 + 1e-9])
             worst = max(worst, float(ratio.max()))
         return worst, cuts
+
+    def asked_alone(self, prices: StepPrices, shared_s: Floats) -> float:
+        """The most that a step of sequences of no class asks of its weighted seconds [S]."""
+        return float((np.einsum("sk,k->s", self.steps.loads, np.array(prices.of_loads)) / shared_s).max())
 
     def prices(self, values: Floats) -> StepPrices:
         prices = (values * self.scale).tolist()

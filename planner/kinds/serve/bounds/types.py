@@ -19,8 +19,8 @@ SAFETY = 1.0 + 1e-9  # of rounding
 class WorkloadBound:
     """What requests of a workload cost an instance of a type at least, in seconds of one of its engines.
 
-    A request costs `base_s`. Together, where r come a second, of which y keep a percentile of the time per output
-    token, or which have V seconds of it together: r limited_s + y good_s - V spent at least.
+    A request costs `base_s`, whatever the limits. Together, where r come a second, of which y keep a percentile of the
+    time per output token, or which have V seconds of it together: r limited_s + y good_s - V spent at least.
     """
 
     base_s: float
@@ -77,18 +77,19 @@ def type_bound(
     rows: list[WorkloadBound | None] = [None] * len(workloads)
     for place, (index, each, demand) in enumerate(zip(own, served, demands, strict=True)):
         encoded_s = _encoded_s(each, encoding[index]) if encoding and engine.prefills else 0.0
-        base_s, classes = (prices.base_s(demand) + encoded_s) / SAFETY, prices.of_classes[place]
+        loads_s, classes = prices.base_s(demand), prices.of_classes[place]
+        base_s = (prices.unlimited * loads_s + encoded_s) / SAFETY
         limit = each.tpot if engine.decodes else None
-        limited_s, good_s, spent, good_share = base_s, 0.0, 0.0, 0.0
+        limited_s, good_s, spent, good_share = (loads_s + encoded_s) / SAFETY, 0.0, 0.0, 0.0
         if limit is not None and limit.share is not None:
             line = GoodSteps.of(each, limit.share)
             good_share = line.at
             if demand.classes:
-                limited_s = base_s + classes[0] * (line.steps - line.slope * line.at) / SAFETY
+                limited_s += classes[0] * (line.steps - line.slope * line.at) / SAFETY
                 good_s = classes[0] * line.slope / SAFETY
         elif limit is not None and demand.classes:
             own_s = sum(price * item.steps for price, item in zip(classes, demand.classes, strict=True))
-            limited_s, spent = base_s + own_s / SAFETY, prices.of_limits[place]
+            limited_s, spent = limited_s + own_s / SAFETY, prices.of_limits[place]
         late, idle_s = _idle(engine, each, overhead_s)
         rows[index] = WorkloadBound(base_s, limited_s, good_s, spent, good_share, least_s, keeps[place], late, idle_s)
     return TypeBound(engine, tuple(rows))

@@ -127,7 +127,7 @@ def test_a_larger_tree_proves_what_a_small_one_leaves_open() -> None:
     parts = [model.integer_variable(f"x[{index}]", 0, 1) for index in range(7)]
     best = model.continuous("best", 0.0, 20.0)
     model.add(2.0 * total(parts) <= 7.0, "room")
-    model.add(best <= 2.0 * total(parts), "best")
+    model.add(best <= 2.0 * total(parts), "reached")
     model.maximise(best)
     tree, proven = proof_of(model, 6.0)
     assert len(tree.nodes) > PROOF_NODES

@@ -197,3 +197,14 @@ def test_prices_of_a_mean_limit_by_classes_of_length() -> None:
         if 0.5 * (short[0] + long[0]) <= limit_s
     )
     assert 0.95 * best <= priced_s <= best * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("limit_s", [0.012, 0.014])
+def test_what_a_limit_on_the_mean_asks_for_is_no_price_of_the_loads_alone(limit_s: float) -> None:
+    """Where others keep the mean of all, an engine may decode in the best of batches."""
+    steps, free = steps_of(engine("decode"), THRESHOLDS), PricedDemand(1.0, DECODED)
+    classes = (SequenceClass(STEPS, 1.0 / STEPS, 0.0),)
+    demand = PricedDemand(1.0, DECODED, classes, limit_s, all_classed=True)
+    prices, least_s = step_prices(steps, [demand]), step_prices(steps, [free]).base_s(free)
+    assert prices.base_s(demand) > 1.1 * least_s
+    assert 0.0 < prices.unlimited * prices.base_s(demand) <= least_s * 1.005
