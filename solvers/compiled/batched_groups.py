@@ -8,6 +8,7 @@ import numpy as np
 
 from planner.arrays import Floats, Ints
 from planner.solvers.compilation.kept import kept
+from planner.solvers.compilation.parts import part_options
 
 PREFILL, DECODE, IDLE = 0, 1, -1
 LATEST = np.iinfo(np.int64).max
@@ -15,9 +16,15 @@ _numba: Any = numba  # options of the jit that its stubs leave out
 F = TypeVar("F", bound=Callable[..., object])
 
 
-def part(function: F) -> F:
-    """No part makes an array, so that references to arrays, which callers hold, are not counted: 13 times faster."""
+def _program(function: F) -> F:
+    """It makes no array, so that references to arrays, which callers hold, are not counted: 13 times faster."""
     return kept(cast(F, _numba.njit(error_model="numpy", _nrt=False)(function)))
+
+
+def _part(function: F) -> F:
+    """What the program calls, with no machine code of its own."""
+    wrapped = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    return cast(F, _numba.njit(error_model="numpy", _nrt=False, **wrapped, **part_options())(function))
 
 
 class Rules(NamedTuple):
@@ -74,7 +81,7 @@ class Engines(NamedTuple):
     left_M: Ints  # late requests that a model may have still
 
 
-@part
+@_program
 def lost(rules: Rules, requests: Requests, engines: Engines, judged: int, most: int) -> int:
     """Late requests of those from `judged` on, by their weights, up to one more than `most`."""
     total = 0
@@ -102,7 +109,7 @@ def lost(rules: Rules, requests: Requests, engines: Engines, judged: int, most: 
     return total
 
 
-@part
+@_part
 def _queued(requests, engines, group, model, j):
     requests.group_J[j] = group
     requests.after_J[j] = -1
@@ -114,7 +121,7 @@ def _queued(requests, engines, group, model, j):
     engines.flight_GM[group, model] += 1
 
 
-@part
+@_part
 def _until(rules, requests, engines, group, now, judged):
     """Ends the steps of a group up to a time; what the requests weigh that ended late."""
     total = 0
@@ -130,7 +137,7 @@ def _until(rules, requests, engines, group, now, judged):
     return total
 
 
-@part
+@_part
 def _alike(rules, requests, engines, group, now):
     """Steps of decoding up to a time, in turn, as long as no prompt can join and no request has its last token."""
     count, place = 0, 0
@@ -154,7 +161,7 @@ def _alike(rules, requests, engines, group, now):
         engines.ends_s_G[group] += _decode_s(rules, engines, group, engines.model_G[group])
 
 
-@part
+@_part
 def _can_join(rules, requests, engines, group, model):
     """Whether the first prompt that waits has a place and room."""
     j = engines.head_GM[group, model]
@@ -163,7 +170,7 @@ def _can_join(rules, requests, engines, group, model):
     return engines.tokens_GM[group, model] + requests.prompt_J[j] + requests.answer_J[j] <= rules.room_M[model]
 
 
-@part
+@_part
 def _prefilled(rules, requests, engines, group, judged):
     end, model, total = engines.ends_s_G[group], engines.model_G[group], 0
     for b in range(engines.joining_G[group]):
@@ -183,7 +190,7 @@ def _prefilled(rules, requests, engines, group, judged):
     return total
 
 
-@part
+@_part
 def _decoded(rules, requests, engines, group, judged):
     """All running requests get a token; they are looked at where one of them has its last."""
     end, model, total = engines.ends_s_G[group], engines.model_G[group], 0
@@ -207,7 +214,7 @@ def _decoded(rules, requests, engines, group, judged):
     return total
 
 
-@part
+@_part
 def _ended(rules, requests, engines, group, model, j, end, judged):
     """What the request weighs where it was late and is judged."""
     requests.last_s_J[j] = end
@@ -220,7 +227,7 @@ def _ended(rules, requests, engines, group, model, j, end, judged):
     return _weight(rules, engines, model) if late and j >= judged else 0
 
 
-@part
+@_part
 def _weight(rules, engines, model):
     """Of a late request: 1 where its model may have one more, which it takes."""
     if engines.left_M[model] > 0:
@@ -229,7 +236,7 @@ def _weight(rules, engines, model):
     return 1 + rules.weight_M[model]
 
 
-@part
+@_part
 def _started(rules, requests, engines, group, now):
     """The next step: of the next model in turn that has work; prompts before decoding."""
     count, last = 0, 0
@@ -248,7 +255,7 @@ def _started(rules, requests, engines, group, now):
     engines.step_G[group] = IDLE
 
 
-@part
+@_part
 def _joined(rules, requests, engines, group, model):
     """Prompts that the next step takes: in order, whole, up to its tokens, where sequences and cache have room."""
     tokens, number = 0, 0
@@ -268,7 +275,7 @@ def _joined(rules, requests, engines, group, model):
     return number > 0
 
 
-@part
+@_part
 def _step_s(rules, requests, engines, group, model):
     shape, joining = rules.shape_G[group], engines.joining_G[group]
     if joining > 0:
@@ -281,7 +288,7 @@ def _step_s(rules, requests, engines, group, model):
     return _decode_s(rules, engines, group, model)
 
 
-@part
+@_part
 def _decode_s(rules, engines, group, model):
     shape, count = rules.shape_G[group], engines.count_GM[group, model]
     context = engines.context_GM[group, model] / count
@@ -291,7 +298,7 @@ def _decode_s(rules, engines, group, model):
     return low_s + share * (rules.decode_s_CMBX[shape, model, count, high] - low_s)
 
 
-@part
+@_part
 def _bracket(axis, point, near):
     """The place of the next value of an axis, looked for from near it, and how far towards it, beyond them too."""
     high = near

@@ -3,28 +3,23 @@
 numba's own `into[:] = source` brings a message for shapes that differ, and all of its strings to compile.
 """
 
-from numba import njit
-
-from planner.solvers.compilation.kept import kept
+from planner.solvers.compilation.parts import part
 
 
-@kept
-@njit
+@part
 def copy_row(source, into):
     for n in range(len(source)):
         into[n] = source[n]
 
 
-@kept
-@njit
+@part
 def copy_rows(source, into):
     for r in range(len(source)):
         for n in range(source.shape[1]):
             into[r, n] = source[r, n]
 
 
-@kept
-@njit
+@part
 def move_item(row, source, target):
     """Takes what stands at `source` out of the row and puts it at `target`."""
     taken = row[source]

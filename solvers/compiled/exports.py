@@ -9,7 +9,7 @@ import numpy as np
 from numba import njit
 
 from planner.solvers.compilation.kept import kept
-from planner.solvers.compilation.parts import part
+from planner.solvers.compilation.parts import owning_part, part
 from planner.solvers.compiled.copies import copy_row
 
 
@@ -93,8 +93,7 @@ def _relay(i, wanted, least, relays, slots_R, tiny, first_R, left_E, excess_R, u
             excess_R[taker] += given
 
 
-@kept
-@njit
+@part
 def transport(
     T, relays, least, weight_E, first_R, load_R, speed_R, slots_R, left_E, excess_R, slack_R, used_R, item_RJ,
     amount_RJ, chain,
@@ -133,8 +132,7 @@ def transport(
         slack_R[j] = slack_R[j] - given if used_R[j] < slots_R[j] else 0.0
 
 
-@kept
-@njit
+@owning_part
 def export(weight_E, first_R, speed_R, slots_R, least, relays, goal, rounds, item_RJ, amount_RJ):
     """The least time to which bisection brings all bins; the pieces handed over are left in the last two arrays.
 

@@ -1,12 +1,9 @@
 """Binary heaps of (key, item) in slices of flat arrays, smallest first, ties to the smaller item."""
 
-from numba import njit
-
-from planner.solvers.compilation.kept import kept
+from planner.solvers.compilation.parts import part
 
 
-@kept
-@njit
+@part
 def push(keys, items, base, size, key, item):
     """Adds to the heap of `size` entries that starts at `base`; the caller counts one more."""
     place = size
@@ -21,8 +18,7 @@ def push(keys, items, base, size, key, item):
     items[base + place] = item
 
 
-@kept
-@njit
+@part
 def drop(keys, items, base, size):
     """Removes the first of the heap of `size` entries that starts at `base`; the caller counts one less."""
     last = size - 1

@@ -7,6 +7,7 @@ import numpy as np
 from numba import njit
 
 from planner.solvers.compilation.kept import kept
+from planner.solvers.compilation.parts import owning_part, part
 
 
 @kept
@@ -43,8 +44,7 @@ def most_on_time(release_J, deadline_J, work_J, cap):
     return count
 
 
-@kept
-@njit
+@part
 def _drop(kept, start, best, count, release_J, work_J):
     """Takes the job at place `best` out; those behind it move up as far as their releases let them."""
     end = start[best - 1] + work_J[kept[best - 1]] if best > 0 else -np.inf
@@ -100,8 +100,7 @@ def least_path(release_J, deadline_J, room_X, fine_s, coarse_s, knee, dense, gro
     return units, windows[:count], value[J]
 
 
-@kept
-@njit
+@part
 def _step(length_s, fine_s, coarse_s, knee):
     """The first step of the grid that is no shorter than the window: `knee` fine ones, then coarse ones."""
     step = int(np.ceil(length_s / fine_s - 1e-9))
@@ -110,8 +109,7 @@ def _step(length_s, fine_s, coarse_s, knee):
     return knee + int(np.ceil((length_s - knee * fine_s) / coarse_s - 1e-9))
 
 
-@kept
-@njit
+@owning_part
 def _numbers(J, dense, growth):
     numbers = np.empty(J, np.int64)
     count, number = 0, 1

@@ -4,10 +4,11 @@ import numpy as np
 from numba import njit
 
 from planner.solvers.compilation.kept import kept
+from planner.solvers.compilation.parts import part
 from planner.solvers.pass_orders import fill_phases, fill_rounds
 
-_rounds = kept(njit(fill_rounds))
-_phases = kept(njit(fill_phases))
+_rounds = part(fill_rounds)
+_phases = part(fill_phases)
 
 
 @kept

@@ -7,10 +7,10 @@ import numpy as np
 from numba import njit
 
 from planner.solvers.compilation.kept import kept
+from planner.solvers.compilation.parts import part
 
 
-@kept
-@njit
+@part
 def _gain(e, f, g, h, weight_EM, load_GM):
     """How much the sum of squared loads falls when `e` of group `g` and `f` of group `h` change places."""
     gain = 0.0

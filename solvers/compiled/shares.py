@@ -4,10 +4,10 @@ import numpy as np
 from numba import njit
 
 from planner.solvers.compilation.kept import kept
+from planner.solvers.compilation.parts import owning_part
 
 
-@kept
-@njit
+@owning_part
 def _pour(weight, hosts, count, load_R, speed_R, carried):
     """`weight` over the first `count` bins of `hosts` so that the loaded ones end together; fills `carried`."""
     active = np.ones(count, np.bool_)

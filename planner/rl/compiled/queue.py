@@ -9,7 +9,7 @@ from planner.arrays import Floats, Ints
 from planner.rl.curves import DecodeCurve
 from planner.solvers.compiled.machine_code.loop import Loop
 
-USES = ("planner.rl.compiled.segments", "planner.solvers.compiled.heaps")
+USES = ("planner.rl.compiled.segments", "planner.solvers.compiled.heaps", "planner.solvers.compilation.parts")
 _LOOP = Loop("planner.rl.compiled.queue_loop", "run_queue", USES)
 
 

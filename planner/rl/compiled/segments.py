@@ -7,9 +7,8 @@ KV cache for its prompt and output together. Suffixes: Q samples, R replicas.
 from collections import namedtuple
 
 import numpy as np
-from numba import njit
 
-from planner.solvers.compilation.kept import kept
+from planner.solvers.compilation.parts import inlined_part
 from planner.solvers.compiled.heaps import drop, push
 
 Curve = namedtuple("Curve", "step_s sequence_s token_s")
@@ -22,8 +21,7 @@ samples that run by the step that ends them; each has made `steps_R`, for `size_
 """
 
 
-@kept
-@njit(forceinline=True)
+@inlined_part
 def fits(replicas, r, sample):
     """Whether a replica has a slot and KV cache for a sample; one without samples takes any."""
     need = replicas.prompt_Q[sample] + replicas.output_Q[sample]
@@ -31,8 +29,7 @@ def fits(replicas, r, sample):
     return size < replicas.slots and (size == 0 or replicas.reserved_R[r] + need <= replicas.kv_tokens)
 
 
-@kept
-@njit(forceinline=True)
+@inlined_part
 def admit(replicas, r, sample):
     """The sample decodes on the replica from its next step on."""
     ends = replicas.steps_R[r] + replicas.output_Q[sample]
@@ -42,23 +39,20 @@ def admit(replicas, r, sample):
     replicas.reserved_R[r] += replicas.prompt_Q[sample] + replicas.output_Q[sample]
 
 
-@kept
-@njit(forceinline=True)
+@inlined_part
 def advance(replicas, r, steps):
     """So many steps of the replica."""
     replicas.context_R[r] += replicas.size_R[r] * steps
     replicas.steps_R[r] += steps
 
 
-@kept
-@njit(forceinline=True)
+@inlined_part
 def steps_left(replicas, r):
     """Steps until a sample of the replica is done."""
     return replicas.finish[r * replicas.slots] - replicas.steps_R[r]
 
 
-@kept
-@njit(forceinline=True)
+@inlined_part
 def release(replicas, r):
     """The sample of the replica that is done first; it leaves."""
     base = r * replicas.slots
@@ -71,8 +65,7 @@ def release(replicas, r):
     return sample
 
 
-@kept
-@njit(forceinline=True)
+@inlined_part
 def decode_s(curve, replicas, r):
     """Seconds until a sample of the replica is done."""
     steps, size = steps_left(replicas, r), replicas.size_R[r]
@@ -80,8 +73,7 @@ def decode_s(curve, replicas, r):
     return steps * (curve.step_s + curve.sequence_s * size) + curve.token_s * context
 
 
-@kept
-@njit(forceinline=True)
+@inlined_part
 def steps_under_way(curve, replicas, r, wanted_s):
     """The fewest steps of the replica that take `wanted_s`, and the seconds that they do."""
     size = replicas.size_R[r]

@@ -7,7 +7,6 @@ batches, K services, V servers of all services.
 from collections import namedtuple
 
 import numpy as np
-from numba import njit
 
 from planner.rl.compiled.segments import (
     Curve,
@@ -20,7 +19,7 @@ from planner.rl.compiled.segments import (
     steps_left,
     steps_under_way,
 )
-from planner.solvers.compilation.kept import kept
+from planner.solvers.compilation.parts import inlined_part
 
 NONE = -1
 SAME_S = 1e-9  # of clocks that are the same but for rounding
@@ -36,8 +35,7 @@ Servers = namedtuple(
 `jobs_K` copies of them were taken; when the batch of each server ends, infinite without one, and its copies in line."""
 
 
-@kept
-@njit(forceinline=True)
+@inlined_part
 def _take_batches(servers, replicas, now):
     """Every server that is free takes what waits, at most a batch."""
     for v in range(len(servers.ends_s_V)):
@@ -54,8 +52,7 @@ def _take_batches(servers, replicas, now):
         servers.first_V[v], servers.last_V[v], servers.taken_K[k] = first, last, last
 
 
-@kept
-@njit(forceinline=True)
+@inlined_part
 def _line_up(line, sample):
     """The sample waits at the replica that has the fewest."""
     r = np.argmin(line.assigned_R)
@@ -68,8 +65,7 @@ def _line_up(line, sample):
     line.changed_R[r] = True
 
 
-@kept
-@njit(forceinline=True)
+@inlined_part
 def _end_step(curve, replicas, clock, r, now):
     """The step that runs at `now` ends; False where samples are done with it, which is an event of its own."""
     if replicas.size_R[r] > 0 and clock.now_s_R[r] < now:
@@ -81,8 +77,7 @@ def _end_step(curve, replicas, clock, r, now):
     return True
 
 
-@kept
-@njit(forceinline=True)
+@inlined_part
 def _plan(curve, replicas, clock, r):
     """When the replica is next done with a sample."""
     clock.event_s_R[r] = np.inf
@@ -90,8 +85,7 @@ def _plan(curve, replicas, clock, r):
         clock.event_s_R[r] = clock.now_s_R[r] + decode_s(curve, replicas, r)
 
 
-@kept
-@njit(forceinline=True)
+@inlined_part
 def _take_in(curve, replicas, clock, line, r, now, prefill_tokens_per_s, started_s_Q):
     """Those that wait at the replica and fit are prefilled and decode, between two steps."""
     line.changed_R[r] = False
@@ -111,8 +105,7 @@ def _take_in(curve, replicas, clock, line, r, now, prefill_tokens_per_s, started
     _plan(curve, replicas, clock, r)
 
 
-@kept
-@njit(forceinline=True)
+@inlined_part
 def _stop(curve, replicas, clock, now, until_s):
     """All replicas stop at the end of their step; one whose samples are done with it stops after them."""
     for r in range(len(clock.now_s_R)):
@@ -122,8 +115,7 @@ def _stop(curve, replicas, clock, now, until_s):
             _plan(curve, replicas, clock, r)
 
 
-@kept
-@njit(forceinline=True)
+@inlined_part
 def _complete(left_G, left_B, first_B, group, sample):
     """The sample can be trained on; 1 where it is the last of its prompt, for which another goes out, else 0."""
     left_B[np.searchsorted(first_B, sample, side="right") - 1] -= 1
@@ -131,8 +123,7 @@ def _complete(left_G, left_B, first_B, group, sample):
     return 1 if left_G[sample // group] == 0 else 0
 
 
-@kept
-@njit(forceinline=True)
+@inlined_part
 def _score(servers, v, now, group, left_G, left_B, first_B, wanted_Q, scored_s_Q):
     """The batch of the server ends; prompts whose last samples are scored with it."""
     prompts, k = 0, servers.service_V[v]
@@ -147,8 +138,7 @@ def _score(servers, v, now, group, left_G, left_B, first_B, wanted_Q, scored_s_Q
     return prompts
 
 
-@kept
-@njit(forceinline=True)
+@inlined_part
 def _finish(replicas, clock, line, servers, r, now, group, left_G, left_B, first_B, done_s_Q, scored_s_Q):
     """The replica is done with samples, which go to all services; prompts that are complete where there are none."""
     prompts, services = 0, len(servers.batch_K)
@@ -167,8 +157,7 @@ def _finish(replicas, clock, line, servers, r, now, group, left_G, left_B, first
     return prompts
 
 
-@kept
-@njit(forceinline=True)
+@inlined_part
 def _begin(line, clock, servers, group, num, first_B, wanted_Q, left_G, left_B):
     """Nothing waits, runs or is done."""
     servers.ends_s_V[:] = np.inf
