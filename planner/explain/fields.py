@@ -93,11 +93,14 @@ def _below(name: str, value: Any, about: str) -> Iterator[Field]:  # noqa: ANN40
 
 
 def _parts(decision: dict[str, Any]) -> Iterator[Field]:
-    """What records of the decision are about, by its own name: `chat` of a day's jobs."""
-    for records in filter(None, decision.values()):
+    """What records of the decision are about, by its own name, with what the first of them says: `chat` of a day."""
+    parts: dict[str, Field] = {}
+    for records in decision.values():
         for record in records if isinstance(records, list) else ():
             for key in PARTS & record.keys() if isinstance(record, dict) else ():
-                yield Field(record[key], f"a {key} of the plan", (record[key],))
+                told = (f"{inner} {_shown(inner, value)}" for inner, value in record.items() if inner != key and value)
+                parts.setdefault(record[key], Field(record[key], ", ".join(told), (record[key],)))
+    yield from parts.values()
 
 
 def _role_fields(role: Role, *, stepped: bool) -> Iterator[Field]:

@@ -95,7 +95,8 @@ def _hosts(envelope: Envelope, data: dict[str, Any]) -> Iterator[Fact]:
     for model, rows in by_model.items():
         groups = sorted({host["group"] for host in rows})
         weights = format_si(rows[0]["weights_bytes"], "B")
-        what = f"`{model}` lives on {len(groups)} groups, {weights} of weights on a device"
+        homes = f"{len(groups)} group{'s' if len(groups) > 1 else ''}"
+        what = f"`{model}` lives on {homes}, {weights} of weights on a device"
         yield Fact("memory", what, ("hosts", model, "memory", *groups), figures={"groups": float(len(groups))})
     for of, share in sorted(shares.items(), key=lambda row: row[1])[:_SHOWN]:
         what = f"{figure('attainment', 100 * share)} % of the requests of `{of}` are on time"

@@ -101,7 +101,8 @@ def plan_label(decision: Mapping[str, Any]) -> str:
     roles, days = decision.get("roles", []), decision.get("days")
     if days:
         hours = " + ".join(f"{day['job']} {day['node_hours']:.4g}" for day in days)
-        return f"{hours} node hours, split {_short_digest(decision['windows'])}"
+        split = [{**window, "idle_nodes": None} for window in decision["windows"]]
+        return f"{hours} node hours, split {_short_digest(split)}"
     if decision.get("stages"):
         return _workflow_label(decision)
     return _roles_label(roles)

@@ -45,12 +45,12 @@ def make_table(swept: FinishedSweep) -> ResultTable:
 
 
 def _metrics(swept: FinishedSweep, records: Sequence[PointRecord]) -> tuple[str, ...]:
-    """The columns of figures: those asked for, else the usual ones and whatever else another kind predicts."""
+    """The columns of figures: those asked for, else the usual ones of serving, and all that another kind predicts."""
     predicted = {name for record in records for name in record.get("metrics", {})}
     wanted = swept.sweep.spec.metrics
     if wanted is None:
-        serving = predicted & set(USUAL_METRICS)
-        return (*USUAL_METRICS, *([] if serving else sorted(predicted)))
+        serving = swept.runner.base.document.data.get("kind") == "serve"
+        return (*USUAL_METRICS, *([] if serving else sorted(predicted - set(USUAL_METRICS))))
     for index, name in enumerate(wanted):
         if predicted and metric_name(name) not in predicted | set(USUAL_METRICS):
             known = sorted(predicted | set(ALIASES))

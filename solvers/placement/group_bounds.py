@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.arrays import Floats, Ints
+from planner.arrays import Bools, Floats, Ints
 from planner.solvers.backends.model import Expr, LinearModel, total
 from planner.solvers.backends.solve import solve
 from planner.solvers.placement.batched_groups import Batches
@@ -39,6 +39,7 @@ FINE_S, COARSE_S, KNEE = 5e-4, 1e-2, 16_000  # grid of window lengths: fine step
 DENSE, GROWTH = 300, 1.03  # requests of the windows that are looked at
 MOST_ROUNDS = 25
 PATIENCE, GAIN = 4, 1e-4  # rounds that together lower the bound by less end it
+ROUNDING = 1e-9  # of a limit: what floating point may take of it
 CLOSE = 2e-4  # of a stream's requests: rows broken by less are not added
 
 
@@ -100,7 +101,8 @@ def _batched_work(problem: SharedGroups, batches: Batches, stream: Stream) -> in
     A step takes its sequences or prompt tokens times the least that one of them takes in any step, so that a request
     takes the sum of its own. Beside it the places of engines: a group of a devices has as many of a model as its engine
     takes sequences, B, and a request is in one for its steps at least, at their shortest. So its steps times a are of
-    the B D that a second of all devices has. Requests that warm the groups up are left out, which delays nobody.
+    the B D that a second of all devices has. Requests that warm the groups up are left out, which delays nobody, and so
+    are those that are late on an idle group.
     """
     assert stream.prompt is not None
     assert stream.answer is not None
@@ -115,7 +117,7 @@ def _batched_work(problem: SharedGroups, batches: Batches, stream: Stream) -> in
         step_M = np.where(hosted_M, np.minimum(step_M, shape.devices * step_CM[index]), step_M)
     judged = np.arange(len(stream)) >= stream.first
     whole = stream.prompt + stream.answer <= batches.room_M[stream.model]
-    kept = judged & whole & np.isfinite(token_M[stream.model])
+    kept = judged & whole & np.isfinite(token_M[stream.model]) & _in_time_alone(problem, batches, stream)
     release, model, answer = stream.time_s[kept], stream.model[kept], stream.answer[kept]
     ttft_s, tpot_s, latency_s = batches.limit_s_M3[model].T
     paced_s = np.where(answer > 1, tpot_s * np.maximum(answer - 1, 1), 0.0)
@@ -129,6 +131,20 @@ def _batched_work(problem: SharedGroups, batches: Batches, stream: Stream) -> in
         own = within & (model == m)
         placed += most_on_time(release[own], deadline[own], places[own] / most)
     return min(soon, placed) + int((~within).sum())
+
+
+def _in_time_alone(problem: SharedGroups, batches: Batches, stream: Stream) -> Bools:
+    """Requests that keep their limits where every step is of them alone, the shortest of any group of their model."""
+    assert stream.prompt is not None
+    assert stream.answer is not None
+    hosted_CM = np.array([problem.hosts(index) for index in problem.usable])
+    steps_CM = _least_prefill_s(batches), batches.decode_s_CMBX[:, :, 1:].min(axis=(2, 3))
+    token_M, step_M = (np.where(hosted_CM, own[list(problem.usable)], np.inf).min(axis=0) for own in steps_CM)
+    ttft_s, tpot_s, latency_s = batches.limit_s_M3[stream.model].T * (1.0 + ROUNDING)
+    first_s, decodes = stream.prompt * token_M[stream.model], stream.answer > 1
+    whole_s = first_s + np.where(decodes, (stream.answer - 1) * step_M[stream.model], 0.0)
+    paced = ~decodes | (step_M[stream.model] <= tpot_s)
+    return np.asarray((first_s <= ttft_s) & paced & (whole_s <= latency_s))
 
 
 def _least_prefill_s(batches: Batches) -> Floats:

@@ -255,6 +255,8 @@ def test_labels_of_days_are_node_hours_and_tell_splits_apart() -> None:
     assert early.startswith("chat 305 + grpo 142 node hours, split ")
     assert len(early) < 50
     assert early != late
+    idle = plan_label({"days": days, "windows": [{"nodes": {"chat": 1}, "idle_nodes": 3}]})
+    assert idle == plan_label({"days": days, "windows": [{"nodes": {"chat": 1}, "idle_nodes": 4}]})
 
 
 def test_labels_of_workflows_say_what_every_stage_is() -> None:

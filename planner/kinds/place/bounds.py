@@ -1,5 +1,6 @@
 """What no groups can do, whatever their engines: bounds over all sizes of engines, each model's its own."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -8,6 +9,7 @@ from planner.kinds.place.engine_sizes import loosest
 from planner.kinds.place.setting import PlaceSetting, on_devices
 from planner.solvers.placement.group_bounds import bound_on_time
 from planner.solvers.placement.group_streams import Stream
+from planner.solvers.placement.shared_groups import SharedGroups
 
 ROUNDING = 1e-9  # of a share: what floating point may take of it
 
@@ -18,9 +20,12 @@ def most_on_time(setting: PlaceSetting, streams: Sequence[Stream]) -> float:
 
 
 def fewest_devices(setting: PlaceSetting, streams: Sequence[Stream]) -> int:
-    """No fewer devices have as many requests on time as all workloads ask for together; all of them where none do."""
+    """No fewer devices hold all models and have as many requests on time as all workloads ask for together; all of them
+    where none do.
+    """
     wanted, groups = _wanted(setting, streams), loosest(setting)
-    low, high = 1, setting.groups.devices
+    high = setting.groups.devices
+    low = min(_holding(groups), high)
     while low < high:
         middle = (low + high) // 2
         problem = on_devices(groups, middle)
@@ -29,6 +34,13 @@ def fewest_devices(setting: PlaceSetting, streams: Sequence[Stream]) -> int:
         else:
             low = middle + 1
     return low
+
+
+def _holding(groups: SharedGroups) -> int:
+    """No fewer devices hold all models as often as is asked for, even were their memory one."""
+    taken_CM = np.array([shape.devices * shape.weight_bytes_M for shape in (groups.shapes[c] for c in groups.usable)])
+    bytes_M = max(groups.least_hosts, 1) * taken_CM.min(axis=0)
+    return max(math.ceil(float(bytes_M.sum()) / groups.memory_bytes - ROUNDING), 1)
 
 
 def can_be_kept(setting: PlaceSetting, streams: Sequence[Stream]) -> bool:

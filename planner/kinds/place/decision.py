@@ -196,7 +196,8 @@ class PlaceDecision(Decision):
         shapes = Counter(f"tp{role.parallelism.tp} pp{role.parallelism.pp}" for role in self.roles)
         homes = sorted(Counter(host.model for host in self.hosts).values())
         alike = ", ".join(f"{count} of {name}" for name, count in shapes.items())
-        return (f"groups: {alike}; every model lives on {homes[0]} to {homes[-1]} of them",)
+        often = f"{homes[0]}" if homes[0] == homes[-1] else f"{homes[0]} to {homes[-1]}"
+        return (f"groups: {alike}; every model lives on {often} of them",)
 
     def _stages(self) -> tuple[str, ...]:
         spans = Counter((role.limits.get("first_layer"), role.limits.get("num_layers")) for role in self.roles)

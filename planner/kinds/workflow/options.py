@@ -106,6 +106,11 @@ class WorkflowOptions(Spec):
             own = next((row.options or () for row in self.stages if row.name == stage), ())
             if choice.servers is not None and own and all(row.servers is None for row in own):
                 raise refuse(f"no option of stage `{stage}` has servers", "remove `servers`", "choices")
+            stated = {number for row in own for number in row.servers or ()}
+            odd = next((number for number in choice.servers or () if stated and number not in stated), None)
+            if odd is not None:
+                what = f"no option of stage `{stage}` has {odd} servers"
+                raise refuse(what, f"its numbers are {', '.join(map(str, sorted(stated)))}", "choices")
             if choice.servers is not None and names is None:
                 raise refuse(f"stage `{stage}` serves a model, and has no servers", "remove `servers`", "choices")
 

@@ -9,7 +9,15 @@ from planner.problem.reads import NODES, WHOLE, Reads, Unread, idle_options
 from planner.problem.schema import Problem
 
 OF_ENGINES = ("models.*.weights", "models.*.kv_cache", "engine.memory_utilisation", "costs.calibration")
-OF_SERVED = ("cluster", "engine", "costs", "workloads.*.model", "workloads.*.input_tokens", "workloads.*.output_tokens")
+OF_SERVED = (
+    "cluster",
+    "engine",
+    "costs",
+    "limits.gpus",
+    "workloads.*.model",
+    "workloads.*.input_tokens",
+    "workloads.*.output_tokens",
+)
 OF_STREAMS = ("models", "cluster", "workloads", "engine", "costs", "objective", "limits", "seed")
 DRAWN = ("correlation", "simulated_requests", "scenarios", "choices")
 

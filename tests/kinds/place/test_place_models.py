@@ -18,7 +18,7 @@ from planner.documents.read import given_document
 from planner.emit.serving.shared_groups import as_engines
 from planner.errors import Infeasible, PlannerError
 from planner.kinds.place import choose
-from planner.kinds.place.bounds import can_be_kept, most_on_time
+from planner.kinds.place.bounds import can_be_kept, fewest_devices, most_on_time
 from planner.kinds.place.choose import claimed_streams
 from planner.kinds.place.decision import PlaceDecision
 from planner.kinds.place.lost import until_then
@@ -131,6 +131,23 @@ def test_the_fewest_gpus_keep_every_share_and_one_less_does_not_by_the_bound_or_
     if fewer:
         with pytest.raises(Infeasible):
             solve(small(limits={"gpus": fewer}))
+
+
+def test_the_fewest_gpus_hold_all_models() -> None:
+    """Weights of three models, 16 GB each, take three L4, however few their requests."""
+    models = {name: {"name": "meta-llama/Llama-3.1-8B"} for name in ("a", "b", "c")}
+    rare = [{**SMALL["workloads"][0], "name": name, "model": name, "load": {"rate": "0.1/s"}} for name in models]
+    setting = widest_setting(small(models=models, workloads=rare, objective={"minimize": "gpus"}))
+    assert fewest_devices(setting, claimed_streams(setting)[:1]) == 3
+
+
+def test_requests_that_are_late_on_an_idle_group_are_none_that_the_bound_counts() -> None:
+    tight = [{**each, "output_tokens": 20, "slo": {"ttft": {"p50": "1ms"}}} for each in SMALL["workloads"][:1]]
+    loads = [*tight, {**SMALL["workloads"][1], "output_tokens": 20, "slo": {"ttft": {"p50": "9s"}}}]
+    setting = widest_setting(small(workloads=loads, options={"max_batch": 8, "simulated_requests": 400}))
+    streams = claimed_streams(setting)[:2]
+    second = np.concatenate([stream.model[stream.first :] for stream in streams]) == 1
+    assert most_on_time(setting, streams) == pytest.approx(float(second.mean()))
 
 
 def test_groups_with_stages_are_an_option_of_requests_of_one_pass() -> None:
