@@ -425,6 +425,66 @@ def test_tensor_parallelism_of_torchtitan_overlaps_where_it_is_asked_to() -> Non
         assert ("tp_comm" in training_problem(read(text), question)["options"].get("overlap", ())) is overlaps
 
 
+FACTORY = """model_name_or_path: Qwen/Qwen3-8B
+stage: sft
+finetuning_type: {kind}
+per_device_train_batch_size: 1
+gradient_accumulation_steps: 8
+cutoff_len: 4096
+bf16: true
+{more}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "stated", "told"),
+    [
+        (FACTORY.format(kind="lora", more="lora_rank: 32"), {"task": "lora", "lora_rank": 32}, None),
+        (FACTORY.format(kind="full", more="enable_liger_kernel: true"), {"task": "sft"}, "--enable-liger-kernel"),
+        (
+            '{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3, "zero_hpz_partition_size": 8}}',
+            {"overlap": ["param_gather", "p2p", "grad_reduce"]},
+            "zero_hpz_partition_size",
+        ),
+        (
+            '{"zero_optimization": {"stage": 3, "overlap_comm": false, "offload_param": {"device": "cpu"}}}',
+            {"overlap": ["param_gather", "p2p"]},
+            "offload_param",
+        ),
+    ],
+)
+def test_what_configurations_of_trainers_decide_is_priced_or_told(
+    text: str, stated: dict[str, object], told: str | None
+) -> None:
+    question = Question.of("global_batch=64,sequence=4096", cluster="gpu=h100,nodes=1", model="Qwen/Qwen3-8B")
+    reading = read(text)
+    options = training_problem(reading, question)["options"]
+    assert stated.items() <= options.items()
+    notes = [note for note in training_notes(reading, question) if "not priced" in note]
+    assert (told in notes[0]) if told else not notes
+
+
+AUTOMODEL = """
+step_scheduler: {global_batch_size: 64, local_batch_size: 1}
+model: {pretrained_model_name_or_path: Qwen/Qwen3-8B, torch_dtype: bfloat16}
+distributed: {dp_size: 8, dp_replicate_size: 2, tp_size: 1, cp_size: 1}
+distributed_config: {reshard_after_forward: false, activation_checkpointing: full, enable_fsdp2_prefetch: true,
+  defer_fsdp_grad_sync: false}
+packed_sequence: {packed_sequence_size: 4096}
+peft: {dim: 16}
+"""
+
+
+def test_a_recipe_of_automodel_is_priced_as_its_own_engine_with_what_it_decides() -> None:
+    problem = training_problem(read(AUTOMODEL), Question.of(cluster="gpu=h100,nodes=1"))
+    options, search = problem["options"], problem["options"]["search"]
+    assert problem["engine"] == {"name": "nemo-automodel"}
+    assert (options["task"], options["lora_rank"]) == ("lora", 16)
+    assert options["overlap"] == ["grad_reduce", "p2p", "param_gather"]
+    assert (search["zero_stage"], search["zero_shards"], search["recompute"]) == (2, 4, "full")
+    assert not [note for note in training_notes(read(AUTOMODEL), Question.of()) if "not priced" in note]
+
+
 def test_a_run_that_fits_no_machine_is_an_answer_and_no_bug(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "run.sh").write_text(
         LLAMA_70B.format(ffn=28672, flags="").replace("parallel-size 8", "parallel-size 1")

@@ -1,14 +1,15 @@
 """Training runs by configuration: device meshes, NeMo AutoModel, DeepSpeed's JSON and LLaMA-Factory's YAML."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from planner.documents.read import parse_document
+from planner.engines.training import TRAINING_ENGINES
 from planner.importing.formats.runs import launcher_gpus, on_gpus, training_findings, training_reading
 from planner.importing.launches import Launch
-from planner.importing.options import Options, read_options
-from planner.importing.records import Reading
+from planner.importing.options import Options, read_options, stated
+from planner.importing.records import UNPRICED, Reading
 from planner.importing.values import Values, below, list_of, mapping_of
 
 
@@ -32,6 +33,9 @@ def read_mesh(document: Mapping[str, Any]) -> Reading:
 
 
 _OFFLOADED = ("offload_optimizer", "offload_param")
+_ALL_SHARDED = 3  # the stage of ZeRO
+_ZERO_UNPRICED = ("zero_hpz_partition_size", "zero_quantized_weights", "zero_quantized_gradients", "mics_shard_size")
+_FACTORY_UNPRICED = ("quantization_bit", "enable_liger_kernel", "use_unsloth", "use_galore", "freeze_trainable_layers")
 
 
 def read_configured(launch: Launch, given: tuple[int | None, int | None] = (None, None)) -> Reading:
@@ -76,7 +80,31 @@ def read_automodel(document: Mapping[str, Any]) -> Reading:
         "sequence": values.integer(packing.get("packed_sequence_size")) or values.integer(data.get("seq_length")),
         "precision": {"bfloat16": "bf16", "float16": "fp16"}.get(str(model.get("torch_dtype")).rpartition(".")[2]),
     }  # fmt: skip
-    return training_reading(fields, values, training_findings(fields, None, None, None))
+    return training_reading(
+        fields, values, training_findings(fields, None, None, None), _automodel_decisions(document, fields, values)
+    )
+
+
+def _automodel_decisions(document: Mapping[str, Any], fields: Mapping[str, Any], values: Values) -> dict[str, Any]:
+    """What FSDP2 and adapters are told (nemo_automodel/components/distributed/config.py: `FSDP2Config`)."""
+    sizes, config, peft = (mapping_of(document.get(key)) for key in ("distributed", "distributed_config", "peft"))
+    told = {**sizes, **config}
+    again = told.get("activation_checkpointing", False)
+    replicas, dp = values.integer(sizes.get("dp_replicate_size"), 1) or 1, fields["dp"]
+    flags = {"param_gather": "enable_fsdp2_prefetch", "tp_comm": "enable_async_tensor_parallel"}
+    asked = [name for name, flag in flags.items() if values.switch(told.get(flag))]
+    tensor = (fields["tp"] or 1) > 1
+    return {
+        "zero_stage": 2 if values.switch(told.get("reshard_after_forward")) is False else 3,
+        "zero_shards": dp * (fields["cp"] or 1) // replicas if dp and replicas > 1 else None,
+        "recompute": "selective" if again == "selective" else "full" if again in (True, "full") else "none",
+        "sequence_parallel": values.switch(told.get("sequence_parallel")) is True if tensor else None,
+        "offload_optimizer": bool(told.get("offload_policy")),
+        "overlap": [*TRAINING_ENGINES["nemo-automodel"].always_overlaps, *asked],
+        "task": "lora" if peft else "sft",
+        "lora_rank": values.integer(peft.get("dim"), 8) if peft else None,
+        UNPRICED: ["gradients that are scattered once a step"] if told.get("defer_fsdp_grad_sync") is not False else [],
+    }
 
 
 def _trainer(options: Options) -> dict[str, Any]:
@@ -112,8 +140,33 @@ def read_deepspeed(document: Mapping[str, Any], options: Options | None = None) 
     if batch and micro and batch % (micro * steps):
         findings.append(f"train batch {batch} does not divide by micro batch {micro} x accumulation {steps}")
     offloads = mapping_of(zero.get("offload_optimizer")).get("device") in ("cpu", "nvme")
-    beside = {"zero_stage": fields["zero_stage"], "offload_optimizer": offloads}
+    again = values.switch(options.get("gradient_checkpointing"))
+    beside = {
+        "zero_stage": fields["zero_stage"],
+        "offload_optimizer": offloads,
+        "overlap": _deepspeed_overlap(zero, fields["zero_stage"], values),
+        "recompute": None if again is None else "full" if again else "none",
+        UNPRICED: list(_deepspeed_unpriced(document, zero)),
+    }
     return training_reading(fields, values, findings, beside)
+
+
+def _deepspeed_overlap(zero: Mapping[str, Any], stage: int | None, values: Values) -> list[str]:
+    """What runs beside computing: gradients too where they are asked to, by default with ZeRO 3 alone
+    (deepspeed/runtime/zero/config.py: `overlap_comm`)."""
+    asked = values.switch(zero.get("overlap_comm"))
+    beside = stage == _ALL_SHARDED if asked is None else asked
+    return [*TRAINING_ENGINES["deepspeed"].always_overlaps, *(["grad_reduce"] if beside else [])]
+
+
+def _deepspeed_unpriced(document: Mapping[str, Any], zero: Mapping[str, Any]) -> Iterator[str]:
+    """Settings that change a step and that no plan has, by their own names."""
+    if mapping_of(zero.get("offload_param")).get("device") in ("cpu", "nvme"):
+        yield "offload_param"
+    yield from (name for name in _ZERO_UNPRICED if zero.get(name) not in (None, False, 1))
+    again = mapping_of(document.get("activation_checkpointing"))
+    yield from (name for name in ("cpu_checkpointing", "partition_activations") if again.get(name) is True)
+    yield from (name for name in ("communication_data_type", "compression_training") if document.get(name))
 
 
 def read_llama_factory(document: Mapping[str, Any]) -> Reading:
@@ -128,4 +181,16 @@ def read_llama_factory(document: Mapping[str, Any]) -> Reading:
         "precision": "bf16" if document.get("bf16") is True else "fp16" if document.get("fp16") is True else None,
         "accumulation": values.integer(document.get("gradient_accumulation_steps"), 1),
     }  # fmt: skip
-    return training_reading(fields, values)
+    adapters = str(document.get("finetuning_type", "lora")) == "lora"
+    stage = str(document.get("stage", "sft"))
+    tuned = "lora" if adapters else "pretrain" if stage == "pt" else "sft"
+    beside = {
+        "task": tuned,
+        "lora_rank": values.integer(document.get("lora_rank"), 8) if adapters else None,
+        "recompute": "none" if values.switch(document.get("disable_gradient_checkpointing")) else "full",
+        UNPRICED: [
+            *([f"stage {stage}"] if stage not in ("pt", "sft") else []),
+            *stated(dict(document), _FACTORY_UNPRICED),
+        ],
+    }
+    return training_reading(fields, values, beside=beside)

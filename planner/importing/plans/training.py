@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from planner.engines.training import TRAINING_ENGINES, usual_engine
 from planner.errors import PlannerError
 from planner.importing.formats.megatron import ALL_GATHER
 from planner.importing.plans.models import model_entry
@@ -12,12 +13,11 @@ from planner.importing.records import UNPRICED, Reading
 if TYPE_CHECKING:
     from planner.plan.schema import Envelope
 
-ENGINES = ("megatron-lm", "megatron-bridge", "torchtitan", "deepspeed")
 DEGREES = ("tp", "pp", "cp", "ep", "dp", "vpp")
 DECISIONS = ("micro_batch", "zero_stage", "zero_shards", "recompute", "recompute_modules", "recompute_layers",
              "context_parallel", "moe_tp", "sequence_parallel", "layers", "schedule")  # fmt: skip
 OPTIONS = ("overlap", "reduce_gradients", "dispatcher", "optimizer", "dropout", "experts", "in_network_reduction",
-           "cuda_graphs", "task")  # fmt: skip
+           "cuda_graphs", "task", "lora_rank")  # fmt: skip
 PRECISIONS = ("bf16", "fp8", "fp8_block", "mxfp8", "nvfp4")
 
 
@@ -34,7 +34,7 @@ def training_problem(reading: Reading, question: Question) -> dict[str, Any]:
         options["dispatcher"] = "alltoall"
     if reading.beside.get("offload_optimizer"):
         options["search"]["offload"] = ["optimizer"]
-    engine = {"engine": {"name": fields["engine"]}} if fields["engine"] in ENGINES else {}
+    engine = {"engine": {"name": fields["engine"]}} if fields["engine"] in TRAINING_ENGINES else {}
     return {
         "schema": "planner.problem/1",
         "kind": "train",
@@ -60,6 +60,9 @@ def training_notes(reading: Reading, question: Question) -> list[str]:
     stated, precision = stated_model(reading), reading.fields["precision"]
     if question.model is None and isinstance(stated, dict):
         notes.append(f"{model_entry(stated, None)['name']} stands for the sizes that the artifact states")
+    if reading.fields["engine"] not in TRAINING_ENGINES:
+        usual = usual_engine(reading.beside.get("task") or "pretrain", towers=False)
+        notes.append(f"priced as {usual.name} would run it: {reading.fields['engine']} has no costs of its own")
     if precision == "fp16":
         notes.append("fp16 is priced as bf16")
     if reading.beside.get("dispatcher") == ALL_GATHER:
