@@ -378,7 +378,6 @@ def test_an_unknown_backend_is_refused_everywhere(folder: Path, kind: str) -> No
         ("place", "options.pp=[1]", None, "where engines batch"),
         ("place", ONE_PASS + " ; options.max_batch=4", None, "with `batching: false`"),
         ("place", ONE_PASS + " ; models.m.kv_cache=fp8", None, "answer in one pass"),
-        ("workflow", "limits.gpus=2", None, "no stage serves a model"),
         ("experts", "options.policy=realtime", Limits(gap=0.1), "with `policy: realtime`"),
         ("rl", HORIZON, Limits(time_limit_s=1.0), "on a horizon"),
         ("rl", HORIZON, Limits(gap=0.1), "on a horizon"),

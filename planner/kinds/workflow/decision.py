@@ -22,7 +22,9 @@ class StageChoice(Spec):
         default=(), description="of clusters beyond GPU memory: each is moved, and computed, behind those before it"
     )
     roles: tuple[str, ...] = Field(default=(), description="of its serving plan, by their names in this plan")
-    limit_s: Amount | None = Field(default=None, description="on the p95 of the stage, that its serving plan is for")
+    limit_s: Amount | None = Field(
+        default=None, description="on the p95 of the stage, or a lower percentile of the whole, that its plan is for"
+    )
     plan: dict[str, JsonValue] | None = Field(
         default=None, description="of kind `serve`, on devices counted from 0 in pools of its own"
     )

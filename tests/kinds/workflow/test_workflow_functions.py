@@ -180,6 +180,7 @@ def test_an_option_that_is_not_taken_is_priced_or_breaks_a_limit() -> None:
         ("options.scenarios=never", "together"),
         ("options.simulated_requests=300", "every scenario is looked at"),
         ("workloads.0.input_tokens=300", "no stage serves a model"),
+        ("limits.gpus=2", "no stage serves a model"),
         ("workloads.0.load.arrival_cv=2", "no effect where no call waits"),
         ("cluster={pools: [{gpu: h100_sxm, gpus: 1}]}", "no stage serves a model"),
         ("options.stages.0.options.0.latency={samples_s: [1, 2]}", "scenarios"),

@@ -15,6 +15,7 @@ from planner.kinds.registry import find_kind
 from planner.kinds.workflow.graph.candidates import Engines, candidates_of, graph_on
 from planner.kinds.workflow.graph.choose import chosen_stream
 from planner.kinds.workflow.graph.draws import draw
+from planner.kinds.workflow.graph.serving import embedded
 from planner.kinds.workflow.graph.setting import read_setting
 from planner.load.problems import resolve_document
 from planner.plan.findings import FAILED
@@ -96,6 +97,23 @@ def test_a_claim_says_that_each_pool_serves_alone_where_two_together_cost_less()
         assert ("engines over several pools" in certificate.claim) == (kind == "workflow")
         prices[kind] = certificate.objective.value or 0.0
     assert prices["serve"] < prices["workflow"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "stated", "kept"),
+    [("p50", None, "p50"), ("p99", None, "p95"), ("p50", [4.0], "p95")],
+)
+def test_stages_are_limited_on_no_higher_percentile_than_the_whole(
+    limit: str, stated: list[float] | None, kept: str
+) -> None:
+    """A plan whose p95 is beyond the limit on the median of the whole may be the cheapest that keeps it."""
+    data = yaml.safe_load(PROBLEM)
+    data["workloads"][0]["slo"] = {"latency": {limit: "4s"}}
+    data["options"]["stages"][0]["serve"]["limits_s"] = stated
+    setting = read_setting(resolve_document(given_document(data, "problem"), base=Path()))
+    slo = embedded(setting, setting.places.index(0), 0, setting.latency_s).problem.workloads[0].slo
+    assert slo.latency is not None
+    assert slo.latency.statistics() == {kept: 4.0}
 
 
 def test_serving_plans_of_stages_are_plans_of_their_own_that_hold(solved: tuple[Envelope, Decision]) -> None:

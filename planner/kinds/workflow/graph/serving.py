@@ -77,17 +77,17 @@ def _on_pool(setting: GraphSetting, stage: int, serve: ServeSpec, pool: int) -> 
             known.add(text)
             yield served
         if serve.limits_s is None and tried < RUNGS:
-            limits.append(SHORTER * min(limit_s, _predicted_s(served.envelope)))
+            limits.append(SHORTER * min(limit_s, _predicted_s(served.envelope, setting.percentile(serve))))
 
 
-def _predicted_s(envelope: Envelope) -> float:
-    """The p95 latency that the plan states, or that of the mean."""
+def _predicted_s(envelope: Envelope, percentile: str) -> float:
+    """The latency that the plan states at this percentile, or that of the mean."""
     rows = {row.statistic: row.value for row in envelope.predictions if row.metric == "latency_s"}
-    return rows.get("p95", rows["mean"])
+    return rows.get(percentile, rows["mean"])
 
 
 def solve_stage(setting: GraphSetting, stage: int, pool: int, limit_s: float, *, explain: bool = False) -> Served:
-    """The cheapest serving plan of a stage on a pool within a p95 latency; raises Infeasible where there is none."""
+    """The cheapest serving plan of a stage on a pool within a latency; raises Infeasible where there is none."""
     kind, limits = find_kind("serve"), Limits(seed=setting.resolved.problem.seed, explain=explain)
     try:
         envelope = kind.solve(embedded(setting, stage, pool, limit_s), limits)
@@ -100,7 +100,7 @@ def solve_stage(setting: GraphSetting, stage: int, pool: int, limit_s: float, *,
 
 
 def embedded(setting: GraphSetting, stage: int, pool: int, limit_s: float) -> Resolved:
-    """The serving problem of a stage: its calls at the rate of the whole, on one pool, within a p95 latency."""
+    """The serving problem of a stage: its calls at the rate of the whole, on one pool, within a latency of its own."""
     resolved, spec = setting.resolved, setting.stages[stage]
     assert spec.serve is not None
     key, problem = model_of(setting, spec.serve), resolved.problem
@@ -112,7 +112,7 @@ def embedded(setting: GraphSetting, stage: int, pool: int, limit_s: float) -> Re
         input_tokens=own.input_tokens,
         output_tokens=own.output_tokens,
         load=own.load,
-        slo=SloSpec(latency=Limit.model_validate({"p95_s": limit_s})),
+        slo=SloSpec(latency=Limit.model_validate({f"{setting.percentile(spec.serve)}_s": limit_s})),
     )
     inner = problem.model_copy(
         update={

@@ -13,6 +13,8 @@ from planner.problem.statistics import quantile_of
 from planner.schema.keys import validated
 from planner.solvers.workflow.simulated_graph import TimeLimit
 
+SERVED_SHARE = 0.95  # of the calls of a stage, at most, that its serving plans are to end in time
+
 
 @dataclass(frozen=True, slots=True)
 class GraphSetting(OneStream):
@@ -26,7 +28,17 @@ class GraphSetting(OneStream):
     @property
     def latency_s(self) -> float:
         """The loosest time that a request may take in all: what one stage alone could take of it."""
-        return max(limit.bound_s for limit in self.limits)
+        return self._loosest.bound_s
+
+    def percentile(self, serve: ServeSpec) -> str:
+        """Of a stage's own latency, what its serving plans are limited on: its p95, or a lower one where the whole has
+        that and the stage states no limits. Where the whole keeps a percentile, every stage on its way does."""
+        share = SERVED_SHARE if serve.limits_s is not None else min(self._loosest.share, SERVED_SHARE)
+        return f"p{100.0 * share:.6g}"
+
+    @property
+    def _loosest(self) -> TimeLimit:
+        return max(self.limits, key=lambda limit: limit.bound_s)
 
     @property
     def serves(self) -> bool:
