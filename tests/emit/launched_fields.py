@@ -111,6 +111,7 @@ def _megatron(read: Mapping[str, Any]) -> Fields:
         "tp_comm": bool(read.get("tp_comm_overlap")),
         "ep_comm": bool(read.get("overlap_moe_expert_parallel_comm")),
         "dropout": (float(read["hidden_dropout"]), float(read["attention_dropout"])),
+        "loss_in_16_bits": bool(read["cross_entropy_loss_fusion"]) and read["cross_entropy_fusion_impl"] == "te",
     }
 
 
@@ -306,6 +307,7 @@ def planned(decision: TrainDecision, options: TrainOptions, arch: Architecture) 
         "optimizer_on_host": "optimizer" in decision.offload,
         "moved_layers": (decision.moved_layers or arch.num_layers - 1) if "activations" in decision.offload else 0,
         "in_network": options.in_network_reduction,
+        "loss_in_16_bits": True,
         "dropout": (options.dropout.hidden, options.dropout.attention) if options.dropout else (0.0, 0.0),
         "save_interval": decision.checkpointing.interval_steps if decision.checkpointing else 0,
         "loads_weights": options.task != "pretrain",

@@ -15,6 +15,8 @@ PRECISIONS: dict[str, Fields] = {  # fields for the formats of matrix products; 
     "mxfp8": {"fp8": "e4m3", "fp8_recipe": "mxfp8"},
     "nvfp4": {"fp4": "e2m1", "fp4_recipe": "nvfp4"},
 }
+FUSED_LOSS: Fields = {"cross_entropy_loss_fusion": True, "cross_entropy_fusion_impl": "te"}
+"""Logits stay in 16 bits at the loss, as they are priced: of Megatron-Core's own fusion, and without one, in 32."""
 OPTIMIZERS = {"adamw": "adam", "sgd": "sgd", "muon": "dist_muon"}
 
 
@@ -43,7 +45,8 @@ def parallel_fields(job: LaunchJob) -> Fields:
             "sequence_parallel",
             "turn sequence parallelism on: Megatron-Core asks for it",
         )
-    return fields | dropout_fields(job) | _dispatcher(job) | _capacity(job) | recompute_fields(job) | _graphs(job)
+    fields |= dropout_fields(job) | FUSED_LOSS
+    return fields | _dispatcher(job) | _capacity(job) | recompute_fields(job) | _graphs(job)
 
 
 def _graphs(job: LaunchJob) -> Fields:

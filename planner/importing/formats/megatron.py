@@ -5,7 +5,7 @@ from typing import Any, get_args
 
 from planner.costs.training.config import GraphScope
 from planner.engines.training import MEGATRON_CONTEXT, MEGATRON_MODULES, MEGATRON_SHARDED
-from planner.importing.options import Options, words_of
+from planner.importing.options import Options, stated, words_of
 from planner.importing.values import Values
 
 UNEVEN = ("decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers", "pipeline_model_parallel_layout",
@@ -26,6 +26,14 @@ UNPRICED = (
     *("use_tp_pp_dp_mapping", "nccl_ub", "distribute_saved_activations"),
 )
 """Settings that change time or memory, and that nothing here prices."""
+
+
+def unpriced_of(options: Options) -> list[str]:
+    """What of the settings no plan has, the logits at the loss included: priced in 16 bits, as Transformer Engine's
+    fused loss leaves them."""
+    fused = options.get("cross_entropy_loss_fusion") is True and options.get("cross_entropy_fusion_impl") == "te"
+    return [*stated(options, UNPRICED), *([] if fused else ["logits in fp32 at the loss"])]
+
 
 ALL_GATHER = "allgather"  # the dispatcher where no flag names one
 DROPPED = 0.1  # of values, where no flag says how much

@@ -6,11 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from planner.documents.read import parse_document
-from planner.importing.formats.megatron import LISTS, dropout_of, megatron_decisions, precision_of
-from planner.importing.formats.megatron import UNPRICED as UNPRICED_FLAGS
+from planner.importing.formats.megatron import LISTS, dropout_of, megatron_decisions, precision_of, unpriced_of
 from planner.importing.formats.runs import data_parallel, launcher_gpus, on_gpus, training_findings, training_reading
 from planner.importing.launches import Launch
-from planner.importing.options import Options, read_options, stated, words_of
+from planner.importing.options import Options, read_options, words_of
 from planner.importing.records import UNPRICED, Reading
 from planner.importing.values import Values, mapping_of
 
@@ -41,7 +40,7 @@ def read_megatron(launch: Launch, given: tuple[int | None, int | None] = (None, 
     }
     findings = training_findings(fields, nodes, a_node, options)
     return training_reading(
-        fields, values, findings, megatron_decisions(options, fields) | {UNPRICED: stated(options, UNPRICED_FLAGS)}
+        fields, values, findings, megatron_decisions(options, fields) | {UNPRICED: unpriced_of(options)}
     )
 
 
@@ -89,10 +88,16 @@ def read_megatron_bridge(document: Mapping[str, Any]) -> Reading:
         "sequence": values.integer(options.get("seq_length", mapping_of(document.get("dataset")).get("seq_length"))),
         "precision": None,
     }  # fmt: skip
-    beside = megatron_decisions(options, fields) | {UNPRICED: stated(options, UNPRICED_FLAGS)}
+    beside = megatron_decisions(options, fields) | {UNPRICED: unpriced_of(options)}
     beside |= {"dropout": dropout_of(options, 0.0), "sizes": {}, "moe_tp": options.get("expert_tensor_parallel_size")}
     reading = training_reading(fields, values, training_findings(fields, None, None, options), beside)
     return _in_precision(reading, str(document.get("mixed_precision", "")))
+
+
+_USUAL = (
+    "use_distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather", "cross_entropy_loss_fusion",
+)  # fmt: skip
+"""What the recipes of Megatron-Bridge and its models switch on (`GPTModelProvider`)."""
 
 
 def _bridge_options(document: Mapping[str, Any]) -> Options:
@@ -102,7 +107,7 @@ def _bridge_options(document: Mapping[str, Any]) -> Options:
     `_pretrain_common`).
     """
     sections = {key: mapping_of(document.get(key)) for key in ("model", "ddp", "optimizer", "dist", "comm_overlap")}
-    usual = dict.fromkeys(("use_distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather"), True)
+    usual = dict.fromkeys(_USUAL, True)
     options: Options = usual | {
         str(key): value for section in sections.values() for key, value in section.items() if value is not None
     }

@@ -33,6 +33,8 @@ exec torchrun \
     --tp-comm-overlap \
     --hidden-dropout 0.0 \
     --attention-dropout 0.0 \
+    --cross-entropy-loss-fusion \
+    --cross-entropy-fusion-impl te \
     --seq-length 2048 \
     --max-position-embeddings 2048 \
     --position-embedding-type learned_absolute \

@@ -35,6 +35,8 @@ exec torchrun \
     --sequence-parallel \
     --hidden-dropout 0.0 \
     --attention-dropout 0.0 \
+    --cross-entropy-loss-fusion \
+    --cross-entropy-fusion-impl te \
     --seq-length 4096 \
     --max-position-embeddings 4096 \
     --position-embedding-type rope \

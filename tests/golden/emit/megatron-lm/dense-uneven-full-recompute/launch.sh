@@ -36,6 +36,8 @@ exec torchrun \
     --tp-comm-overlap \
     --hidden-dropout 0.0 \
     --attention-dropout 0.0 \
+    --cross-entropy-loss-fusion \
+    --cross-entropy-fusion-impl te \
     --recompute-granularity full \
     --recompute-method block \
     --recompute-num-layers 3 \

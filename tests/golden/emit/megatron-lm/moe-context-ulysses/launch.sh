@@ -42,6 +42,8 @@ exec torchrun \
     --cp-comm-type a2a \
     --hidden-dropout 0.0 \
     --attention-dropout 0.0 \
+    --cross-entropy-loss-fusion \
+    --cross-entropy-fusion-impl te \
     --moe-token-dispatcher-type alltoall \
     --fp8-format e4m3 \
     --fp8-recipe mxfp8 \

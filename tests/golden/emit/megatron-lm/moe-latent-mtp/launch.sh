@@ -45,6 +45,8 @@ exec torchrun \
     --expert-tensor-parallel-size 1 \
     --hidden-dropout 0.0 \
     --attention-dropout 0.0 \
+    --cross-entropy-loss-fusion \
+    --cross-entropy-fusion-impl te \
     --moe-token-dispatcher-type flex \
     --moe-flex-dispatcher-backend deepep \
     --moe-router-dtype fp32 \

@@ -31,6 +31,8 @@ exec torchrun \
     --cp-comm-type p2p \
     --hidden-dropout 0.0 \
     --attention-dropout 0.0 \
+    --cross-entropy-loss-fusion \
+    --cross-entropy-fusion-impl te \
     --seq-length 16384 \
     --max-position-embeddings 16384 \
     --position-embedding-type rope \
