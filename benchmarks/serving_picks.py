@@ -20,7 +20,9 @@ fastest is picked.
 
 `--lost` adds what the rules would capture were one thing known: the measured times to first token, those per output
 token, or the median error of all rows of a group, of a shape of decoding (tensor parallel, attention data parallel over
-up to BOARD ranks, over more) or of both; and every pick of that decision, rule of 60 %, beside the best row.
+up to BOARD ranks, over more) or of both; and every pick of that decision, rule of 60 %, beside the best row. Measured
+times to first token come alone, and with the batches that they leave decoding. Errors by shape of decoding are of the
+predictions, and of those with these batches.
 """
 
 import argparse
@@ -38,11 +40,12 @@ from serving import Data, spreads_of
 from serving_fit import features
 
 from planner.arrays import Bools, Floats, Indices
-from planner.calibrate.deployments import predict
+from planner.calibrate.deployments import paced, predict
 from planner.costs.rates.collectives import BOARD
 from planner.costs.rates.spread import ErrorSpread
 
 FOLDS = 4
+SETTLING = 20  # rounds, of which each takes most of what is left away
 QUANTILES = (0.25, 0.5, 0.75)
 TOLERANCE = 1.0001
 DECISIONS = ("load", "shape", "pd", "mode")
@@ -104,6 +107,8 @@ class Predicted:
     fold: Indices
     low: Floats  # logarithms of the bounds within groups over the estimates of TPOT
     high: Floats
+    base_s: Floats  # of a decoding step,
+    slope_s: Floats  # and more for each sequence of a rank
 
 
 def prepared(folder: Path, *, unfitted: bool) -> tuple[Data, Predicted, Indices]:
@@ -118,7 +123,7 @@ def prepared(folder: Path, *, unfitted: bool) -> tuple[Data, Predicted, Indices]
 def left_out(data: Data, *, unfitted: bool) -> Predicted:
     """Of every row by a fit, and widths, of the other groups; of the costs before any fit the widths alone are."""
     terms, fold = data.terms["stated"], data.group % FOLDS
-    times, within = np.zeros((2, 2, len(data.rows)))
+    times, within, steps = np.zeros((3, 2, len(data.rows)))
     spreads_by_fold = {}
     for number in range(FOLDS):
         chosen = fold != number
@@ -129,10 +134,12 @@ def left_out(data: Data, *, unfitted: bool) -> Predicted:
         spread = spreads["tpot"]
         bounds = spread.bounds(told.tpot_s, features(terms, parameters, told))
         times[:, ~chosen] = np.array([told.ttft_s, told.tpot_s])[:, ~chosen]
+        pace, _ = paced(terms, parameters)
+        steps[:, ~chosen] = np.array([pace.base_s, pace.slope_s])[:, ~chosen]
         within[:, ~chosen] = np.log(np.array(bounds) / told.tpot_s)[:, ~chosen]
         spreads_by_fold[number] = {name: spread.elsewhere() for name, spread in spreads.items()}
     tpot, ttft = ([spreads_by_fold[int(number)][name] for number in fold] for name in ("tpot", "ttft"))
-    return Predicted(times[0], times[1], tpot, ttft, fold, within[0], within[1])
+    return Predicted(times[0], times[1], tpot, ttft, fold, within[0], within[1], steps[0], steps[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,11 +258,34 @@ def decoding(data: Data) -> list[str]:
     return [shape(row) if row["mode"] == "disagg" else "colocated" for row in data.rows]
 
 
+def left_decoding(data: Data, told: Predicted) -> Predicted:
+    """The predictions with measured times to first token, and steps of the batches that these leave decoding.
+
+    Of C clients on R ranks, C / R d / (t + d) decode at once, t the time to first token and d that of all others
+    (Little's law). Colocated rows stay as they are.
+    """
+    frame = data.terms["stated"].frame
+
+    def step_s(ttft_s: Floats) -> Floats:
+        """Of the batch beside such times to first token [N], where both settle."""
+        tpot_s = told.tpot_s
+        for _ in range(SETTLING):
+            share = 1.0 - ttft_s / (ttft_s + tpot_s * (frame.osl - 1.0))
+            batch = np.minimum(frame.clients / frame.decode_ranks * share, frame.most_decoding)
+            tpot_s = told.base_s + told.slope_s * batch
+        return tpot_s
+
+    apart = frame.disaggregated > 0
+    shorter = np.where(apart, step_s(data.measured.ttft_s) / step_s(told.ttft_s), 1.0)
+    return replace(told, ttft_s=data.measured.ttft_s, tpot_s=told.tpot_s * shorter)
+
+
 def known(data: Data, told: Predicted) -> Iterator[tuple[str, Predicted]]:
     """The predictions with one thing that was measured in place of what was predicted."""
     error, shape = np.log(data.measured.tpot_s / told.tpot_s), decoding(data)
     yield "as predicted", told
     yield "measured TTFT", replace(told, ttft_s=data.measured.ttft_s)
+    yield "and the batches it leaves", left_decoding(data, told)
     yield "measured TPOT", replace(told, tpot_s=data.measured.tpot_s)
     for title, keys in (
         ("median TPOT error of groups", [f"{number}" for number in data.group]),
@@ -265,6 +295,13 @@ def known(data: Data, told: Predicted) -> Iterator[tuple[str, Predicted]]:
         each = np.unique(keys, return_inverse=True)[1]
         medians = np.array([np.median(error[each == number]) for number in range(each.max() + 1)])
         yield title, replace(told, tpot_s=told.tpot_s * np.exp(medians[each]))
+
+
+def _errors(data: Data, told: Predicted, chosen: Bools) -> str:
+    """Quartiles of the signed error of the chosen rows' time per output token, in percent."""
+    error = np.log(data.measured.tpot_s / told.tpot_s)[chosen]
+    low, middle, high = 100.0 * np.expm1(np.quantile(error, QUANTILES))
+    return f"{middle:+5.1f} % ({low:+.0f} to {high:+.0f}; {len(error)} rows)"
 
 
 def lost(data: Data, told: Predicted, name: str, chosen: Indices) -> None:
@@ -277,11 +314,10 @@ def lost(data: Data, told: Predicted, name: str, chosen: Indices) -> None:
             f"{np.mean([each.captured(RULES[rule]) for each in made]):.3f}" for rule in ("estimate", sure)
         )
         print(f"  {title:30} {cells}")
-    error, shape = np.log(data.measured.tpot_s / told.tpot_s), np.array(decoding(data))
-    for kind in np.unique(shape):
-        low, middle, high = 100.0 * np.expm1(np.quantile(error[shape == kind], QUANTILES))
-        print(f"  TPOT, measured over predicted, {kind:14} {middle:+5.1f} % ({low:+.0f} to {high:+.0f}; "
-              f"{int((shape == kind).sum())} rows)")  # fmt: skip
+    kinds = np.array([f"{row['backend']} {own}" for row, own in zip(data.rows, decoding(data), strict=True)])
+    for kind in np.unique(kinds):
+        own, left = (_errors(data, other, kinds == kind) for other in (told, left_decoding(data, told)))
+        print(f"  TPOT, measured over predicted, {kind:21} {own}   of those batches {left}")
     for each in decisions(data, told, groups):
         pick, best = each.pick(RULES[sure]), int(np.argmax(np.where(each.kept, each.output, -np.inf)))
         row = data.rows[each.members[0]]
