@@ -11,7 +11,7 @@ from planner.emit.registry import EmitTarget
 from planner.errors import PlannerError
 from planner.experts.forms import LaunchRows, files_of, launch_rows
 from planner.experts.model_layers import ModelLayers, layers_of
-from planner.kinds.experts.decision import ExpertsDecision
+from planner.kinds.experts.decision import STEPWISE, ExpertsDecision
 from planner.plan.schema import Decision, Envelope
 from planner.problem.recorded import recorded_model, recorded_problem
 
@@ -19,11 +19,11 @@ from planner.problem.recorded import recorded_model, recorded_problem
 def read_rows(envelope: Envelope, decision: Decision) -> LaunchRows:
     """The rows of a plan; PlannerError for layouts that no engine holds, and for models of which nothing is known."""
     assert isinstance(decision, ExpertsDecision)
-    if decision.policy == "realtime":
+    if decision.policy == "realtime" or decision.policy in STEPWISE:
         raise PlannerError(
             "layouts made step by step are not started from a file",
             where="decision.policy",
-            hint="plan with `policy: static` or `periodic`",
+            hint="plan with `policy: static` or `periodic`, or write them all by `--target experts-placement`",
         )
     if not decision.layouts:
         raise PlannerError(

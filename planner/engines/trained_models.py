@@ -39,6 +39,18 @@ TOWER_FAMILIES = ("Qwen/Qwen3-VL-",)
 """Whose towers Megatron-Bridge's providers hold on the first stage of the pipeline (megatron/bridge/models/qwen_vl)."""
 
 
+def trained_without(model: Architecture) -> str | None:
+    """What of the model is neither priced nor trained, in words; None where all is.
+
+    Sparse attention: trained as its models are before they have an indexer (DeepSeek-V3.2, section 2.1).
+    """
+    mixers = (layer.mixer for layer in model.layers)
+    chosen = {mixer.indexer.top_k for mixer in mixers if isinstance(mixer, LatentAttention) and mixer.indexer}
+    if not chosen:
+        return None
+    return f"attention is over all tokens: the indexer of `{model.name}`, which chooses {max(chosen)}, is left out"
+
+
 def towers_untrained(model: Architecture, task: str, tower: str = "towers") -> tuple[str, str] | None:
     """Why Megatron-Bridge does not train the model's towers on the stages of its decoder, and what to do instead."""
     if not model.name.startswith(TOWER_FAMILIES):

@@ -20,6 +20,7 @@ from planner.emit.documents import manifest
 from planner.emit.options import ClusterOptions, read_settings
 from planner.emit.registry import emit
 from planner.errors import PlannerError
+from planner.plan.schema import Engine
 from planner.plan.store import plan_digest, plan_json
 
 UNEVEN = MEGATRON["dense-uneven-full-recompute"]
@@ -92,6 +93,15 @@ def test_the_script_of_any_launcher_runs(
     (call,) = started(list(JOBS[target](files))[1], files, Stage(tmp_path))
     assert program in call.arguments
     assert value(call.arguments, "--node-rank") == "1"
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_script_is_that_of_the_engine_that_the_plan_was_priced_for(target: str) -> None:
+    envelope, decision = TITAN["sharded"].build()
+    role = decision.roles[0].model_copy(update={"engine": Engine(name="torchtitan")})
+    planned = decision.model_copy(update={"roles": (role,)})
+    files = emit(envelope, planned, target, (), dataclasses.replace(OPTIONS, settings=None))
+    assert "the script of `torchtitan`" in files["plan.yaml"]
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from training_plans import ALL_TRAINING, BRIDGE, MEGATRON, SHARDED, TITAN, TRAINING, TrainCase
 
 from planner.emit.registry import emit
@@ -54,6 +55,19 @@ def test_every_node_starts_the_same_program_with_its_own_rank(tmp_path: Path) ->
     assert "/opt/a folder/pretrain_gpt.py" in words
     assert words[words.index("--pipeline-model-parallel-layout") + 1] == "E|(t|)*126L"
     assert words[-2:] == ["--lr", "1e-4"]
+
+
+def test_sparse_attention_that_is_left_out_is_said_and_off_in_every_launcher() -> None:
+    case = dataclasses.replace(MOE, model="deepseek-ai/DeepSeek-V3.2")
+    said = (
+        "# attention is over all tokens: the indexer of `deepseek-ai/DeepSeek-V3.2`, which chooses 2048, is left out."
+    )
+    script = emit(*case.build(), "megatron-lm")["launch.sh"]
+    assert said in script.splitlines()
+    assert "attention-variant" not in script
+    overrides = emit(*case.build(), "megatron-bridge")["overrides.yaml"]
+    assert said in overrides.splitlines()
+    assert yaml.safe_load(overrides)["model"]["experimental_attention_variant"] is None
 
 
 def test_a_script_without_its_node_number_says_so() -> None:

@@ -36,7 +36,7 @@ from planner.plan.schema import Decision, Envelope
 from planner.plan.store import plan_digest, plan_json
 
 LAUNCHERS = {"train": "megatron-lm", "rl": "verl"}
-"""The target whose script runs where none is named, by kind of plan."""
+"""The target whose script runs where neither the call nor the plan names one, by kind of plan."""
 TAKES = ("image", "namespace", "model_cache", "token_secret", "gpus", "launcher", "settings", "arguments")
 RAY_SCRIPT, _RAY_PORT = "ray.sh", 6379
 _WORK = "/work"  # the folder that scripts run in, a copy of FOLDER that they may write to
@@ -93,7 +93,7 @@ class ClusterJob:
 def read_cluster_job(envelope: Envelope, decision: Decision, options: ClusterOptions, target: str) -> ClusterJob:
     """The pods of a plan; raises PlannerError for what its launcher refuses, and for what its script would ask for."""
     refuse_options(target, options, TAKES)
-    launcher = options.launcher or LAUNCHERS[envelope.kind]
+    launcher = options.launcher or _planned_launcher(envelope, decision)
     files = _launcher_files(envelope, decision, launcher)
     script = next(name for name in files if name.endswith(".sh"))
     _require_settings(files[script], options)
@@ -114,13 +114,21 @@ def read_cluster_job(envelope: Envelope, decision: Decision, options: ClusterOpt
     return ClusterJob(envelope, label_of(envelope.name, 24), launcher, script, files, sets, options)
 
 
+def _launchers(kind: str) -> list[str]:
+    """The targets that may give a script for every node of plans of this kind."""
+    return [name for name, each in targets().items() if kind in each.kinds and each.emit_on is None and name != "slurm"]
+
+
+def _planned_launcher(envelope: Envelope, decision: Decision) -> str:
+    """The target of the engine that the plan was priced for, where it has one."""
+    planned = {role.engine.name for role in decision.roles if role.engine is not None and role.function == "train"}
+    named = [name for name in _launchers(envelope.kind) if name in planned]
+    return named[0] if named else LAUNCHERS[envelope.kind]
+
+
 def _launcher_files(envelope: Envelope, decision: Decision, launcher: str) -> dict[str, str]:
     """What the target of that name emits; raises PlannerError where nothing of it is a script for every node."""
-    known = [
-        name
-        for name, each in targets().items()
-        if envelope.kind in each.kinds and each.emit_on is None and name != "slurm"
-    ]
+    known = _launchers(envelope.kind)
     if launcher not in known:
         raise PlannerError(
             f"no script for every node comes of `{launcher}` for plans of kind `{envelope.kind}`",

@@ -9,7 +9,7 @@ from planner.emit.documents import plan_title
 from planner.emit.nodes import Cluster, NodeId, read_cluster
 from planner.emit.refusals import raise_first, refuse
 from planner.emit.registry import EmitTarget
-from planner.engines.trained_models import untrained
+from planner.engines.trained_models import trained_without, untrained
 from planner.engines.training import TRAINING_ENGINES
 from planner.errors import PlannerError
 from planner.kinds.train.check import check
@@ -79,8 +79,9 @@ class LaunchJob:
     @property
     def header(self) -> tuple[str, ...]:
         rows = "All inputs recompute what the longest do: the plan's rows by length have no setting here."
-        notes = ([rows] if self.decision.recompute_rows else []) + ([self.priced] if self.priced else [])
-        return (plan_title(self.envelope), *notes)
+        without = trained_without(self.model)
+        notes = [rows if self.decision.recompute_rows else "", f"{without}." if without else "", self.priced]
+        return (plan_title(self.envelope), *filter(None, notes))
 
     def recomputes(self, granularity: str) -> bool:
         """Whether any stage recomputes so: `full` layers, or `selective` modules."""

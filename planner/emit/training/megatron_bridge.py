@@ -22,6 +22,7 @@ from planner.emit.training.megatron_plan import (
 )
 from planner.emit.training.torch_launch import launch_script
 from planner.emit.training.towers import DATA_OF_TOWERS, frozen_fields, mock_images, require_towers, sample_order
+from planner.engines.trained_models import trained_without
 from planner.engines.training import MEGATRON_SHARDED
 from planner.models.architecture import MoeFfn
 
@@ -101,6 +102,8 @@ def sections(job: LaunchJob) -> dict[str, Fields]:
         model["calculate_per_token_loss"] = True
     if job.model.mtp_layers:
         model["mtp_num_layers"] = job.heads_for_later_tokens or None
+    if trained_without(job.model):  # attention over all tokens, as it is priced
+        model["experimental_attention_variant"] = None
     if "activations" in decision.offload:
         model |= {"cpu_offloading": True, "cpu_offloading_num_layers": job.moved_layers}
     if decision.cuda_graphs:

@@ -34,6 +34,7 @@ def _attention(model: Architecture) -> Fields:
             "qk_head_dim": mixer.qk_nope_head_dim,
             "qk_pos_emb_head_dim": mixer.qk_rope_head_dim,
             "v_head_dim": mixer.v_head_dim,
+            "qk_layernorm": True,  # norms of the compressed queries, keys and values, which all such models have
         }
     assert isinstance(mixer, GroupedQueryAttention)
     fields: Fields = {"num_attention_heads": mixer.num_heads, "kv_channels": mixer.head_dim}

@@ -133,7 +133,7 @@ def require_optimizer(job: LaunchJob, launcher: str) -> None:
             refuse(
                 f"{launcher} has no optimizer `{job.options.optimizer}`",
                 "roles",
-                "set `options.optimizer` to adamw or sgd",
+                "set `options.optimizer` to adamw",
             ),
         ),
         (

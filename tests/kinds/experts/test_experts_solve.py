@@ -172,5 +172,7 @@ def test_plans_leave_for_every_launcher() -> None:
 
 def test_layouts_made_step_by_step_do_not_leave_as_files(loads: Path) -> None:
     envelope = solve(_problem(loads, policy="realtime"))
-    with pytest.raises(PlannerError, match="step by step"):
-        emit(envelope, ExpertsDecision.model_validate(envelope.decision), "sglang-experts")
+    decision = ExpertsDecision.model_validate(envelope.decision)
+    for policy in ("realtime", "windows", "micro_batches"):
+        with pytest.raises(PlannerError, match="step by step"):
+            emit(envelope, decision.model_copy(update={"policy": policy}), "sglang-experts")

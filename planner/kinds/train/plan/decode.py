@@ -8,6 +8,7 @@ from planner.costs.training.flops import model_flop_per_token
 from planner.costs.training.intervals import step_interval_s
 from planner.costs.training.layers.sizes import PEAK_OF
 from planner.costs.training.measured_layouts import region_note
+from planner.engines.trained_models import trained_without
 from planner.kinds.train.decision import HostMemory, LayerRun, PipelineRank, Recompute, StageRun, TrainDecision
 from planner.kinds.train.evaluation.choice import PlanChoice, PoolShare
 from planner.kinds.train.evaluation.evaluation import Evaluation
@@ -299,6 +300,9 @@ def _of_the_code(job: TrainJob) -> Iterator[str]:
     heads = job.resolved.models[job.key].num_mtp_heads - job.arch.num_mtp_heads
     if heads:
         yield f"{job.engine.name} trains the model without its {heads} heads for further tokens (MTP)"
+    without = trained_without(job.arch)
+    if without is not None:
+        yield without
     if job.options.optimizer == "muon":
         yield "gradients are summed and weights gathered beside nothing: Muon's code has no overlap"
 

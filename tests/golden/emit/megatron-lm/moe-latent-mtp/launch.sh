@@ -27,6 +27,7 @@ exec torchrun \
     --qk-head-dim 128 \
     --qk-pos-emb-head-dim 64 \
     --v-head-dim 128 \
+    --qk-layernorm \
     --ffn-hidden-size 18432 \
     --swiglu \
     --disable-bias-linear \
