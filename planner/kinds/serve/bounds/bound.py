@@ -55,7 +55,8 @@ NEAR_ENOUGH = 0.01  # of the best mix: less is not worth a larger tree
 IDLE = 0.5  # of an instance that is not priced, at all that is asked for
 TRACE = 1e-6  # of an instance: what is more is used
 MOST_STEPS = 100_000  # of a price: a finer unit rounds no bound up
-MOST_TYPES = 400  # mixtures of experts have 175 on 256 GPUs, a tenth of a second each
+MOST_SHAPES = 400  # mixtures of experts have 175 on 256 GPUs, a tenth of a second each
+MOST_IN_TIME = 80  # beside a time limit, which does not count what pricing takes
 SPACE = "no plan of the stated shapes and modes, whatever its batches, chunks, counts, shares and waits"
 
 
@@ -88,6 +89,7 @@ class ProblemBounds:
     """
 
     setting: ServeSetting
+    most_shapes: int = MOST_SHAPES
     _workloads: tuple[Workload, ...] = ()
     _listed: list[ListedType] = field(default_factory=list)
     _bounds: list[TypeBound] = field(default_factory=list)
@@ -106,7 +108,7 @@ class ProblemBounds:
 
         inf where nothing is proven. For problems of one model on one pool.
         """
-        if _unknown(self.setting) is not None:
+        if _unknown(self.setting, self.most_shapes) is not None:
             return math.inf
         self._list()
         rows = (row for row, each in enumerate(self._listed) if (each.function, each.shape) == (function, shape))
@@ -154,7 +156,10 @@ class ProblemBounds:
             self._bounds[row] = _bounded(self.setting, least, self._workloads)
 
     def _worked_out(self) -> Bound:
-        formulated, why = formulate(self.setting.resolved, self.setting.targets, ()), _unknown(self.setting)
+        formulated, why = (
+            formulate(self.setting.resolved, self.setting.targets, ()),
+            _unknown(self.setting, self.most_shapes),
+        )
         if why is not None:
             return Bound(formulated.metric, None, why)
         self._list()
@@ -197,7 +202,7 @@ def _least_s(bound: TypeBound, own: WorkloadBound, workload: Workload, *, alone:
     return own.limited_s + own.good_s * own.good_share if own.keeps else math.inf
 
 
-def _unknown(setting: ServeSetting) -> str | None:
+def _unknown(setting: ServeSetting, most_shapes: int) -> str | None:
     """Why nothing is proven of a problem; None where something can be."""
     options, problem = setting.options, setting.resolved.problem
     reasons = {
@@ -209,8 +214,8 @@ def _unknown(setting: ServeSetting) -> str | None:
         "clients that wait have no rate": any(target.clients is not None for target in setting.targets),
         "failures are not priced": problem.availability is not None,
         "a trade-off has no one bound": problem.objective.pareto is not None,
-        f"there are more than {MOST_TYPES} shapes": sum(len(each.shapes) for each in setting.spaces.values())
-        > MOST_TYPES,
+        f"there are more than {most_shapes} shapes": sum(len(each.shapes) for each in setting.spaces.values())
+        > most_shapes,
     }
     return next((why for why, given in reasons.items() if given), None)
 

@@ -1,6 +1,7 @@
 """Bounds of whole problems: against every plan of a small space simulated, monotone, and judged from the plan alone."""
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from planner.api import solve
 from planner.kinds.serve.bounds.bound import (
     NEAR_ENOUGH,
     PROOF_NODES,
+    ProblemBounds,
     bound_of_types,
     price_step,
     proof_of,
@@ -172,6 +174,15 @@ def test_what_is_not_priced_has_no_bound_and_says_why(tmp_path: Path) -> None:
     unknown = proven_bound(setting(tmp_path, "400ms", "20ms", "workloads.0.prefix_hits=50%"))
     assert unknown.value is None
     assert "prefix hits" in unknown.why
+
+
+def test_more_shapes_than_may_be_priced_have_no_bound_and_say_how_many(tmp_path: Path) -> None:
+    of = setting(tmp_path)
+    (space,) = of.spaces.values()
+    count = len(space.shapes)
+    assert ProblemBounds(of, count - 1).whole.why == f"there are more than {count - 1} shapes"
+    assert ProblemBounds(of, count - 1).most_per_s("colocated", space.shapes[0], alone=True) == math.inf
+    assert ProblemBounds(of, count).most_per_s("colocated", space.shapes[0], alone=True) < math.inf
 
 
 def test_a_bound_is_judged_from_the_plan_alone(tmp_path: Path, strict: float) -> None:
