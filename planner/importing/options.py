@@ -62,10 +62,10 @@ def words_of(value: object) -> list[str]:
 
 def stated(options: Options, names: Iterable[str]) -> list[str]:
     """Those of the settings that ask for anything, as flags."""
-    return [_as_flag(name, options[name]) for name in names if _says(name, options.get(name))]
+    return [_as_flag(name, options[name]) for name in names if asks(name, options.get(name))]
 
 
-def _says(name: str, value: object) -> bool:
+def asks(name: str, value: object) -> bool:
     """Whether a setting asks for anything: it is neither absent nor off, nor a degree of 1."""
     nothing = ("", "0", "0.0", "false", "none", *(("1",) if name.endswith("_size") else ()))
     return value is not None and str(value).strip().lower() not in nothing

@@ -552,6 +552,12 @@ def test_a_reference_that_waits_for_a_variable_is_taken_for_granted_and_told(swi
     assert any("waits for KL" in note for note in rl_notes(reading))
 
 
+def test_settings_of_verl_that_no_plan_has_are_told() -> None:
+    more = f"{ACTOR}.ulysses_sequence_parallel_size=2 {ROLLOUT}.enforce_eager=True {ROLLOUT}.data_parallel_size=1"
+    (note,) = rl_notes(read(VERL.format(more=more)))
+    assert note.endswith(f"plan: {ROLLOUT}.enforce_eager=True, {ACTOR}.ulysses_sequence_parallel_size=2")
+
+
 def test_sglangs_share_of_memory_is_for_weights_and_caches_alone() -> None:
     """What is launched of a share is again the one that was read, in each framework with SGLang."""
     verl = VERL.format(more=f"{ROLLOUT}.name=sglang {ROLLOUT}.gpu_memory_utilization=0.6")

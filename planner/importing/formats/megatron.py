@@ -27,6 +27,12 @@ UNPRICED = (
 )
 """Settings that change time or memory, and that nothing here prices."""
 
+ALL_GATHER = "allgather"  # the dispatcher where no flag names one
+DROPPED = 0.1  # of values, where no flag says how much
+_RECOMPUTED = {theirs: ours for ours, theirs in MEGATRON_MODULES.items()}
+_CONTEXT = {theirs: ours for ours, theirs in MEGATRON_CONTEXT.items()}
+_SHARDED = {"optim": 1} | {theirs: stage for stage, theirs in MEGATRON_SHARDED.items()}
+
 
 def unpriced_of(options: Options) -> list[str]:
     """What of the settings no plan has, the logits at the loss included: priced in 16 bits, as Transformer Engine's
@@ -35,20 +41,13 @@ def unpriced_of(options: Options) -> list[str]:
     return [*stated(options, UNPRICED), *([] if fused else ["logits in fp32 at the loss"])]
 
 
-ALL_GATHER = "allgather"  # the dispatcher where no flag names one
-DROPPED = 0.1  # of values, where no flag says how much
-_RECOMPUTED = {theirs: ours for ours, theirs in MEGATRON_MODULES.items()}
-_CONTEXT = {theirs: ours for ours, theirs in MEGATRON_CONTEXT.items()}
-_SHARDED = {"optim": 1} | {theirs: stage for stage, theirs in MEGATRON_SHARDED.items()}
-
-
 def megatron_decisions(options: Options, fields: Mapping[str, Any]) -> dict[str, Any]:
     """What decides memory and time beside degrees, by the names of options, and `sizes` that tell models apart.
 
     `fields` are those of the summary.
     """
     return {
-        **recompute_decisions(options),
+        **_recomputation(options),
         **_sharding(options, fields),
         "dropout": dropout_of(options),
         "sequence_parallel": options.get("sequence_parallel") is True if (fields["tp"] or 0) > 1 else None,
@@ -69,7 +68,7 @@ def megatron_decisions(options: Options, fields: Mapping[str, Any]) -> dict[str,
     }
 
 
-def recompute_decisions(options: Options) -> dict[str, Any]:
+def _recomputation(options: Options) -> dict[str, Any]:
     """What is computed again, and of which of it nothing is known; `selective` alone is of the core attention."""
     granularity = options.get("recompute_granularity")
     if granularity == "full":
@@ -91,6 +90,11 @@ def dropout_of(options: Options, otherwise: float = DROPPED) -> dict[str, float]
         stated = values.number(options.get(f"{part}_dropout"))
         shares[part] = otherwise if stated is None else stated
     return shares if any(shares.values()) else None
+
+
+def told_dropout(shares: Mapping[str, float]) -> str:
+    """Shares that training drops, in words."""
+    return "dropout (" + " and ".join(f"{part} {share:g}" for part, share in shares.items()) + ")"
 
 
 def _sharding(options: Options, fields: Mapping[str, Any]) -> dict[str, Any]:

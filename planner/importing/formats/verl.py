@@ -7,12 +7,24 @@ from typing import Any
 
 from planner.importing.formats.post_training import product_of, rl_findings, rl_reading
 from planner.importing.launches import Launch
-from planner.importing.options import Options
-from planner.importing.records import Reading
+from planner.importing.options import Options, asks
+from planner.importing.records import UNPRICED, Reading
 from planner.importing.values import Values, is_unknown, mark, unknown_names
 
 _ALGORITHMS = {"gae": "ppo"}
+_ROLLED_OUT = (
+    *("data_parallel_size", "expert_parallel_size", "pipeline_model_parallel_size", "quantization", "enforce_eager"),
+    *("max_num_batched_tokens", "multi_turn.enable"),
+)
 _ACTOR, _ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+
+_UNPRICED = (
+    *(f"{_ROLLOUT}.{name}" for name in _ROLLED_OUT),
+    *(f"{_ACTOR}.{name}" for name in ("ulysses_sequence_parallel_size", "entropy_checkpointing")),
+    *("actor_rollout_ref.model.lora_rank", "actor_rollout_ref.model.enable_activation_offload"),
+    "algorithm.filter_groups.enable",
+)
+"""Settings that change times or memory, and that no RL plan has fixed."""
 
 
 def read_verl(launch: Launch) -> Reading:
@@ -97,6 +109,7 @@ def _beside(settings: Mapping[str, Any], values: Values) -> dict[str, Any]:
         "max_running": values.integer(settings.get(f"{_ROLLOUT}.max_num_seqs"), 1024),
         "memory_utilisation": values.number(settings.get(f"{_ROLLOUT}.gpu_memory_utilization", 0.5)),
         "epochs": values.integer(settings.get(f"{_ACTOR}.ppo_epochs"), 1),
+        UNPRICED: [f"{name}={settings[name]}" for name in _UNPRICED if asks(name, settings.get(name))],
     }
 
 

@@ -6,6 +6,7 @@ from planner.costs.operators.work import Shards
 from planner.costs.rates.calibration import load_calibration
 from planner.engines.serving.registry import SERVING_ENGINES
 from planner.errors import PlannerError
+from planner.importing.formats.megatron import told_dropout
 from planner.importing.plans.models import model_entry
 from planner.importing.plans.question import Question
 from planner.importing.plans.serving import cluster_of, resolved_problem
@@ -116,7 +117,7 @@ def rl_notes(reading: Reading) -> list[str]:
         notes.append(f"whether a reference model is loaded waits for {', '.join(waits)}: it is taken for granted")
     unpriced = list(beside.get(UNPRICED, ()))
     if beside.get("dropout"):
-        unpriced.append("dropout (" + " and ".join(f"{part} {p:g}" for part, p in beside["dropout"].items()) + ")")
+        unpriced.append(told_dropout(beside["dropout"]))
     if beside.get("epochs") is not None and beside["epochs"] > 1:
         unpriced.append(f"{beside['epochs']} epochs over the samples of an iteration")
     if unpriced:

@@ -59,8 +59,8 @@ def serving_problem(reading: Reading, question: Question) -> dict[str, Any]:
     if weights is not None:
         model["weights"] = weights
     engine: dict[str, Any] = {"name": fields["engine"]}
-    ahead = {role[AHEAD] for role in roles if AHEAD in role}
-    if len(ahead) == 1:
+    ahead = {role.get(AHEAD) for role in roles}
+    if len(ahead) == 1 and None not in ahead:
         engine[AHEAD] = ahead.pop()
     if RELEASE in reading.beside:
         engine["version"] = reading.beside[RELEASE].version

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from planner.engines.training import TRAINING_ENGINES, usual_engine
 from planner.errors import PlannerError
-from planner.importing.formats.megatron import ALL_GATHER
+from planner.importing.formats.megatron import ALL_GATHER, told_dropout
 from planner.importing.plans.models import model_entry
 from planner.importing.plans.question import Question
 from planner.importing.plans.serving import cluster_of, resolved_problem
@@ -56,23 +56,24 @@ def stated_model(reading: Reading) -> object:
 
 def training_notes(reading: Reading, question: Question) -> list[str]:
     """What the plan of a run takes for what the artifact has."""
-    notes = []
+    notes, beside = [], reading.beside
     stated, precision = stated_model(reading), reading.fields["precision"]
     if question.model is None and isinstance(stated, dict):
         notes.append(f"{model_entry(stated, None)['name']} stands for the sizes that the artifact states")
     if reading.fields["engine"] not in TRAINING_ENGINES:
-        usual = usual_engine(reading.beside.get("task") or "pretrain", towers=False)
+        usual = usual_engine(beside.get("task") or "pretrain", towers=False)
         notes.append(f"priced as {usual.name} would run it: {reading.fields['engine']} has no costs of its own")
     if precision == "fp16":
         notes.append("fp16 is priced as bf16")
-    if reading.beside.get("dispatcher") == ALL_GATHER:
+    if beside.get("dispatcher") == ALL_GATHER:
         notes.append("tokens that the artifact gathers for their experts are priced as sent all to all")
-    beside = reading.beside
     if beside.get("dropout"):
-        shares = " and ".join(f"{part} {share:g}" for part, share in beside["dropout"].items())
-        notes.append(f"dropout ({shares}) is kept, by default too: masks are priced, and not the time that they take")
+        kept = told_dropout(beside["dropout"])
+        notes.append(f"{kept} is kept, by default too: masks are priced, and not the time that they take")
     if "layers" in beside and beside["layers"] is None:
         notes.append("layers of the stages are laid out anew")
+    if "context_parallel" in beside and beside["context_parallel"] is None and (reading.fields["cp"] or 1) > 1:
+        notes.append("how context-parallel ranks exchange keys and values is chosen anew")
     if "cuda_graphs" in beside and beside["cuda_graphs"] is None:
         notes.append("what is captured as CUDA graphs is chosen anew")
     unpriced = [*(f"`{name}` computed again" for name in beside.get("kept_after_all", ())), *beside.get(UNPRICED, ())]

@@ -7,7 +7,7 @@ from planner.engines.formats import stored_formats
 from planner.engines.serving.registry import SERVING_ENGINES
 from planner.errors import PlannerError
 from planner.importing.plans.question import Question
-from planner.importing.records import QUANTIZATION, RELEASE, UNPRICED, UNREAD, Reading
+from planner.importing.records import AHEAD, QUANTIZATION, RELEASE, UNPRICED, UNREAD, Reading
 
 KV_FORMATS = {"fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "bfloat16": "bf16", "bf16": "bf16", "fp16": "fp16",
               "float16": "fp16", "half": "fp16"}  # fmt: skip
@@ -76,6 +76,8 @@ def unpriced_notes(reading: Reading, question: Question, gpus_per_node: int) -> 
     hits = bool(question.workload.get("prefix_hits") or question.cache)
     for role in reading.fields["roles"]:
         parts = list(_unpriced(role))
+        if AHEAD in role and any(other.get(AHEAD) != role[AHEAD] for other in reading.fields["roles"]):
+            parts.append(f"a scheduler that forms {'a' if role[AHEAD] else 'no'} step ahead, unlike the other side's")
         if role["prefix_caching"] and role["role"] != "decode" and not hits:
             parts.append("prefix caching (the workload states no `prefix_hits`)")
         if parts:
