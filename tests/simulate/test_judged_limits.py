@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import judge_coverage
 import numpy as np
@@ -21,6 +22,8 @@ from planner.simulate.judge.warm_up import mser5, warm_up
 from planner.simulate.requests.stream import Requests
 from planner.simulate.run.engine import simulate
 from planner.simulate.run.result import SimulationResult
+
+Runs: TypeAlias = Sequence[SimulationResult]
 
 
 def test_a_warm_up_is_cut_where_it_ends_and_noise_alone_has_hardly_one() -> None:
@@ -131,6 +134,35 @@ def test_what_is_estimated_comes_from_streams_that_no_length_was_chosen_on() -> 
     assert True in asked
     fresh = runs(sum(len(run.requests) for run in judgement.runs), pilot=False)
     assert [run.ttft_s[-1] for run in judgement.runs] == [run.ttft_s[-1] for run in fresh]
+
+
+def test_streams_near_a_load_that_runs_tell_of_need_no_pilots_and_hold_the_exact_times() -> None:
+    queue, name = judge_coverage.Queue("M", "M", 0.7), "p90"
+    exact = judge_coverage.exact_s(queue, name)
+    busier = dataclasses.replace(queue, busy=0.72)
+    held, piloted = 0, 0
+    for seed in range(12):
+        runs, asked = judge_coverage.runs_of(queue, seed), list[bool]()
+
+        def noted(requests: int, *, pilot: bool, runs: Streams = runs, asked: list[bool] = asked) -> Runs:
+            asked.append(pilot)
+            return runs(requests, pilot=pilot)
+
+        near = judge_coverage.judgement_of(busier, name, seed + 1000)
+        judged = judge(noted, [SloSpec(ttft=Limit(p90_s=1.1 * exact))], near=near)
+        held += judge_coverage.holds(judged, exact)
+        piloted += any(asked)
+    assert held >= 10  # fewer in one of 50 at 95 %
+    assert piloted == 0
+
+
+def test_runs_near_a_load_whose_waits_grow_tell_nothing_of_streams() -> None:
+    queue, slos = judge_coverage.Queue("M", "M", 0.7), [SloSpec(ttft=Limit(mean_s=5.0))]
+    growing = judge(judge_coverage.runs_of(dataclasses.replace(queue, busy=1.2), 1), slos)
+    assert growing.saturated
+    judged = judge(judge_coverage.runs_of(queue, 0), slos, near=growing)
+    alone = judge(judge_coverage.runs_of(queue, 0), slos)
+    assert [limit.estimate for limit in judged.limits] == [limit.estimate for limit in alone.limits]
 
 
 def test_runs_grow_towards_a_limit_that_is_close() -> None:

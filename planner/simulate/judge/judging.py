@@ -41,6 +41,15 @@ class Pilot:
     judgement: Judgement
     lengths: tuple[Length, ...]  # by limit
 
+    @classmethod
+    def of(cls, judgement: Judgement, slos: Sequence[SloSpec]) -> "Pilot":
+        """What the runs of a judgement ask of others."""
+        lengths = tuple(
+            length(judgement.limited(limit, slos), limit.statistic, limit.estimate, limit.half)
+            for limit in judgement.limits
+        )
+        return cls(judgement, lengths)
+
     @property
     def requests(self) -> int:
         """Of all streams together."""
@@ -80,6 +89,11 @@ class Pilot:
         parts = range(len(self.judgement.parts))
         return max(self.requests - self.judged(workload) * len(self.judgement.runs) for workload in parts)
 
+    def is_last(self, most_requests: int) -> bool:
+        """Whether a longer one is more work than a pilot may be."""
+        events = self.longer / self.requests * self.events
+        return self.longer > PILOT_SHARE * most_requests or events > PILOT_SHARE * MOST_EVENTS
+
     def breaks(self, halves: float) -> bool:
         """Whether it breaks a limit by so many times half its interval, and is no busy spell."""
         broken = (limit for limit in self.judgement.limits if limit.margin < 0.0 and limit.beyond(halves))
@@ -112,17 +126,21 @@ def judge(
     fewest_requests: int = FEWEST,
     most_requests: int = MOST_REQUESTS,
     until_broken: float = math.inf,
+    near: Judgement | None = None,
 ) -> Judgement:
     """Judges limits on fresh streams, as long as pilots ask for; where waits grow without end, on the pilots.
 
-    So it does where a pilot breaks a limit by so many times half its interval: `until_broken`.
+    So it does where a pilot breaks a limit by so many times half its interval: `until_broken`. Runs of other streams at
+    a load `near` this one are the pilots where they tell how long streams must be, or as much as pilots may.
     Equal arguments give equal judgements: lengths of runs follow pilots and caps on work, no clock.
     """
     least = max((fewest(of) for slo in slos for _, of, _ in slo.limits()), default=0)
     first = min(max(PILOT, least), most_requests)
-    pilot = _pilot(simulated, slos, first, most_requests, until_broken=until_broken)
-    if pilot.judgement.saturated or pilot.breaks(until_broken):
-        return pilot.judgement
+    pilot = None if near is None or near.saturated else Pilot.of(warmed(near, slos), slos)
+    if pilot is None or not (pilot.known or pilot.is_last(most_requests)):
+        pilot = _pilot(simulated, slos, first, most_requests, until_broken=until_broken)
+        if pilot.judgement.saturated or pilot.breaks(until_broken):
+            return pilot.judgement
     asked = pilot.requests * pilot.factor(lambda length: max(length.valid, length.clear))
     wanted = max(fewest_requests, least, asked, pilot.unjudged / (1.0 - LEAST_JUDGED))
     most = min(most_requests, pilot.requests * MOST_EVENTS / max(pilot.events, 1))
@@ -147,18 +165,11 @@ def _pilot(
 ) -> Pilot:
     """Pilot runs, longer until they are long beside what streams remember, or as long as runs may be."""
     while True:
-        judgement = warmed(judge_runs(simulated(count, pilot=True), slos), slos)
-        lengths = tuple(
-            length(judgement.limited(limit, slos), limit.statistic, limit.estimate, limit.half)
-            for limit in judgement.limits
-        )
-        pilot = Pilot(judgement, lengths)
-        count = pilot.longer
-        events = count / pilot.requests * pilot.events
-        last = count > PILOT_SHARE * most_requests or events > PILOT_SHARE * MOST_EVENTS
-        tells_enough = pilot.requests >= GROWING if judgement.saturated else pilot.known
-        if tells_enough or last or pilot.breaks(until_broken):
+        pilot = Pilot.of(warmed(judge_runs(simulated(count, pilot=True), slos), slos), slos)
+        tells_enough = pilot.requests >= GROWING if pilot.judgement.saturated else pilot.known
+        if tells_enough or pilot.is_last(most_requests) or pilot.breaks(until_broken):
             return pilot
+        count = pilot.longer
 
 
 def warmed(judgement: Judgement, slos: Sequence[SloSpec]) -> Judgement:
@@ -168,4 +179,6 @@ def warmed(judgement: Judgement, slos: Sequence[SloSpec]) -> Judgement:
         for workload in range(len(slos))
     ]
     cuts = [least if cut is None else min(cut, least) for cut, least in zip(judgement.warm_ups, most, strict=True)]
-    return judgement if tuple(cuts) == judgement.warm_ups else judge_runs(judgement.runs, slos, cuts)
+    if tuple(cuts) == judgement.warm_ups:
+        return judgement
+    return judge_runs(judgement.runs, slos, cuts, grows=judgement.saturated)

@@ -152,11 +152,15 @@ class Judgement:
 
 
 def judge_runs(
-    runs: Sequence[SimulationResult], slos: Sequence[SloSpec], warm_ups: Sequence[int | None] | None = None
+    runs: Sequence[SimulationResult],
+    slos: Sequence[SloSpec],
+    warm_ups: Sequence[int | None] | None = None,
+    *,
+    grows: bool | None = None,
 ) -> Judgement:
     """Every limit of every workload, judged on the stationary parts of runs on independent streams.
 
-    Warm-ups by workload are those given, or are found in the runs themselves.
+    Warm-ups by workload are those given, or are found in the runs themselves; so is whether work piles up, `grows`.
     """
     limits: list[JudgedLimit] = []
     cuts: list[int | None] = []
@@ -170,7 +174,7 @@ def judge_runs(
         parts.append(tuple(slice(begin, end) for end in ends))
         limits += _limits(own, parts[-1], slo, workload)
         shares.append(sum(end - begin for end in ends) / max(sum(len(run.requests) for run in own), 1))
-    grows = sum(saturated(run) for run in runs) * 2 > len(runs)
+    grows = sum(map(saturated, runs)) * 2 > len(runs) if grows is None else grows
     return Judgement(tuple(runs), tuple(limits), tuple(cuts), min(shares, default=1.0), grows, tuple(parts))
 
 

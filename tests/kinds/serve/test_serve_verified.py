@@ -272,7 +272,7 @@ def test_a_load_near_a_sudden_queue_is_claimed_and_not_one_far_below(
 ) -> None:
     loads: list[float] = []
 
-    def judged(trials: object, variants: object, decision: object, scale: float, seed: int, fewest: int) -> Judgement:
+    def judged(trials: object, variants: object, decision: object, scale: float, *streams: object) -> Judgement:
         loads.append(scale)
         value = 0.5 if scale <= most else 4.0
         return judgement(JudgedLimit(0, "ttft", "p99", 1.0, Estimate(value, (value - 0.01, value + 0.01), 1000)))

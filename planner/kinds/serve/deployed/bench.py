@@ -9,15 +9,13 @@ import math
 import time
 from dataclasses import dataclass, field
 
-from planner.kinds.serve.plan.certificate import objective
-from planner.kinds.serve.plan.decode import envelope
+from planner.kinds.serve.plan.decode import proposal
 from planner.kinds.serve.steady.search import Outcome, ServeSetting
 from planner.kinds.serve.verified.budget import Budget
 from planner.kinds.serve.verified.capacity import LoadKept, load_kept
 from planner.kinds.serve.verified.confirm import confirm
 from planner.kinds.serve.verified.shared_streams import SharedStreams
 from planner.kinds.serve.verified.trials import Trials, Variants
-from planner.plan.restated import unproven
 from planner.progress import Limits
 from planner.simulate.judge.limits import Judgement
 
@@ -59,14 +57,11 @@ class Bench:
         asked = [target.rate_per_s or target.share for target in setting.targets]
         shared = SharedStreams(setting, tuple(part / sum(asked) for part in asked), Budget(limits, time.monotonic()))
         count = max(STREAM_REQUESTS, shared.least_requests(), fewest_requests(setting))
-        return cls(setting, Trials(shared, count))
+        return cls(setting, Trials(shared, count, surely=math.inf))  # values of all streams are told
 
     def variants(self, outcome: Outcome) -> Variants:
         """The outcome as a plan that can be simulated; raises Unplaceable where it has no regular place."""
-        value = outcome.objective
-        assert value is not None
-        plan = envelope(self.setting, outcome, unproven(objective(outcome, value)), (), ())
-        return Variants.of(plan, sum(outcome.solution.served_per_s))
+        return Variants.of(proposal(self.setting, outcome), sum(outcome.solution.served_per_s))
 
     def judged(self, variants: Variants, scale: float = 1.0) -> Judgement:
         """The limits at this share of the load."""

@@ -8,7 +8,7 @@ from typing import Literal
 from planner.costs.rates.profiled import Profiled
 from planner.kinds.serve.options import AttentionFfn, Drafting, FrontierPoint, ServeDecision, SpareRoom
 from planner.kinds.serve.plan.assumptions import assumptions
-from planner.kinds.serve.plan.certificate import certificate
+from planner.kinds.serve.plan.certificate import certificate, objective
 from planner.kinds.serve.plan.context import beyond_predictions
 from planner.kinds.serve.plan.encoded import encoding_predictions
 from planner.kinds.serve.plan.losses import losses_of, spare_room
@@ -26,6 +26,7 @@ from planner.kinds.serve.steady.roles_in_use import RoleInUse
 from planner.kinds.serve.steady.search import Outcome, ServeSetting
 from planner.kinds.serve.steady.shapes import InstanceShape
 from planner.plan.evidence import weighted_shares
+from planner.plan.restated import unproven
 from planner.plan.schema import (
     Block,
     Certificate,
@@ -79,21 +80,42 @@ def envelope(
     used = outcome.roles
     return plan_envelope(
         setting.resolved,
-        _decision(setting, outcome, used, frontier),
+        _decision(setting, outcome, used, frontier, _apart(setting, outcome)),
         proven.model_copy(update={"confidence": setting.resolved.confidence}),
         predictions,
         _evidence(setting, used),
         assumptions,
         solver=outcome.result.solver,
-        digests={
-            "profiles": tuple(sorted(setting.profile_digests)),
-            "calibration": setting.calibration.digest,
-        },
+        digests=_digests(setting),
     )
 
 
+def proposal(setting: ServeSetting, outcome: Outcome) -> Envelope:
+    """The plan of a mix as simulations take it: nothing is predicted of it, proven or explained."""
+    value = outcome.objective
+    assert value is not None
+    return plan_envelope(
+        setting.resolved,
+        _decision(setting, outcome, outcome.roles, (), None),
+        unproven(objective(outcome, value)),
+        (),
+        Evidence(spread_gpus=setting.spread_gpus),
+        (),
+        solver=outcome.result.solver,
+        digests=_digests(setting),
+    )
+
+
+def _digests(setting: ServeSetting) -> dict[str, object]:
+    return {"profiles": tuple(sorted(setting.profile_digests)), "calibration": setting.calibration.digest}
+
+
 def _decision(
-    setting: ServeSetting, outcome: Outcome, used: Sequence[RoleInUse], frontier: Sequence[FrontierPoint]
+    setting: ServeSetting,
+    outcome: Outcome,
+    used: Sequence[RoleInUse],
+    frontier: Sequence[FrontierPoint],
+    apart: AttentionFfn | None,
 ) -> ServeDecision:
     functions = frozenset(item.candidate.function for item in used)
     drafted = {item.candidate.channel.index for item in used if item.candidate.channel and item.candidate.draft_tokens}
@@ -112,7 +134,7 @@ def _decision(
         routing=tuple(_routes(setting, outcome, used)),
         kv_transfer_bytes_per_s=moved,
         frontier=tuple(frontier),
-        attention_ffn=_apart(setting, outcome),
+        attention_ffn=apart,
         drafting=_drafting(setting, used),
         availability=_spare_room(setting, outcome, used, roles, placement),
         router_policy=_router_policy(setting, used),

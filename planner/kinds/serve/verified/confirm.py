@@ -14,6 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import TypeAlias
 
 from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.verified.capacity import keeps
@@ -41,6 +42,9 @@ UP, DOWN = 0.02, 0.08  # most that one step changes the logarithm of a load
 FURTHER = 0.004  # that a try stays below the load at which intervals reach limits, and as much more each time
 UNTOLD = 0.05  # by which it does where nothing tells how far
 
+Nearest: TypeAlias = dict[int, Judgement]
+"""What was last simulated of each variant, the worst first: at a load near the next, and for tries on other streams."""
+
 
 @dataclass(frozen=True, slots=True)
 class Confirmed:
@@ -60,15 +64,18 @@ def confirm(
     """The load, `most` at most, at which fresh streams keep every limit; None where none of those tried is, or the only
     one is not."""
     chosen = _Chosen(0.0, STEEPNESS, SURE_REQUESTS)
+    nearest: Nearest = {}
     if scalable:
-        chosen = _chosen(trials, variants, scale, math.log(most / scale))
+        chosen = _chosen(trials, variants, scale, math.log(most / scale), nearest)
     step, fewest = chosen.step, chosen.fewest
     for number in range(MOST_TRIES if scalable else 1):
         seed, error = VERIFIED_SEED + SEEDS_OF_A_TRY * number, ERROR / 2.0**number
         judgements: list[Judgement] = []
         room = math.inf
-        for decision in variants.worst_first():
-            judgements.append(_judged(trials, variants, decision, scale * math.exp(step), seed, fewest))
+        for variant, decision in enumerate(variants.worst_first()):
+            near = nearest.get(variant)
+            judgements.append(_judged(trials, variants, decision, scale * math.exp(step), seed, fewest, near))
+            nearest[variant] = judgements[-1]
             room = min(room, room_left(judgements[-1], error))
             if not kept_surely(judgements[-1], error):
                 break
@@ -83,9 +90,18 @@ def confirm(
 
 
 def _judged(
-    trials: Trials, variants: Variants, decision: ServeDecision, scale: float, seed: int, fewest: int = SURE_REQUESTS
+    trials: Trials,
+    variants: Variants,
+    decision: ServeDecision,
+    scale: float,
+    seed: int,
+    fewest: int = SURE_REQUESTS,
+    near: Judgement | None = None,
 ) -> Judgement:
-    """A variant on streams of a seed, as long as pilots of other seeds ask for, of `fewest` requests or more."""
+    """A variant on streams of a seed, of `fewest` requests or more, as many as runs `near` its load ask for.
+
+    Where these do not tell, pilots of another seed do.
+    """
 
     def simulated(count: int, *, pilot: bool) -> Sequence[SimulationResult]:
         own = seed + PILOT_SEED * pilot
@@ -93,7 +109,7 @@ def _judged(
 
     fewest = max(trials.fewest_requests, fewest)
     halves = BROKEN_CHOICE if seed == SEARCH_SEED else BROKEN_TRY
-    return judge(simulated, trials.shared.slos(decision), fewest_requests=fewest, until_broken=halves)
+    return judge(simulated, trials.shared.slos(decision), fewest_requests=fewest, until_broken=halves, near=near)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +122,7 @@ class _Chosen:
     low: float = -math.inf  # the largest step with room on the streams of the search
 
 
-def _chosen(trials: Trials, variants: Variants, scale: float, most: float) -> _Chosen:
+def _chosen(trials: Trials, variants: Variants, scale: float, most: float, nearest: Nearest) -> _Chosen:
     """The load at which intervals stay within limits on longer streams of the search; `most` is its largest logarithm.
 
     Streams too short to tell whether values are kept that lie within their limits are lengthened once.
@@ -114,8 +130,12 @@ def _chosen(trials: Trials, variants: Variants, scale: float, most: float) -> _C
     step, steepness, before, fewest = 0.0, STEEPNESS, (0.0, -math.inf), SURE_REQUESTS
     low, high = -math.inf, math.inf  # the largest step with room, the least without
     for _ in range(MOST_CHOICES):
-        decisions = variants.worst_first()
-        judged = [_judged(trials, variants, each, scale * math.exp(step), SEARCH_SEED, fewest) for each in decisions]
+        load = scale * math.exp(step)
+        judged = [
+            _judged(trials, variants, each, load, SEARCH_SEED, fewest, nearest.get(variant))
+            for variant, each in enumerate(variants.worst_first())
+        ]
+        nearest.update(enumerate(judged))
         room = min(room_left(judgement, CHOOSING_ERROR) for judgement in judged)
         short = fewest < LONG_REQUESTS and all(_requests(judgement) <= ENOUGH * fewest for judgement in judged)
         if room == -math.inf and short and all(map(keeps, judged)):

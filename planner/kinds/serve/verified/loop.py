@@ -15,8 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from planner.errors import Conflict, Infeasible
 from planner.kinds.serve.bounds.bound import ProblemBounds
-from planner.kinds.serve.plan.certificate import objective
-from planner.kinds.serve.plan.decode import envelope
+from planner.kinds.serve.plan.decode import proposal
 from planner.kinds.serve.plan.place import Unplaceable
 from planner.kinds.serve.steady.conflicts.limits import explain_infeasible
 from planner.kinds.serve.steady.demand import relaxed
@@ -32,8 +31,6 @@ from planner.kinds.serve.verified.shared_streams import SharedStreams
 from planner.kinds.serve.verified.traced import trace_rows
 from planner.kinds.serve.verified.trials import Trials, Variants
 from planner.kinds.serve.verified.verifiable import Unverified
-from planner.plan.restated import unproven
-from planner.plan.schema import Envelope
 from planner.problem.slo import SloSpec
 from planner.simulate.fleet.shared_grids import SharedGrids
 from planner.simulate.judge.intervals import fewest
@@ -223,7 +220,7 @@ class Search:
         """The load that a proposal keeps, which is learnt; None where its instances have no regular place."""
         self.budget.limits.tell(f"simulating proposal {len(self.tried) + 1}")
         try:
-            variants = Variants.of(self._plan(proposed), sum(proposed.solution.served_per_s))
+            variants = Variants.of(proposal(self.setting, proposed), sum(proposed.solution.served_per_s))
         except Unplaceable as error:
             (bad,) = (item for item in proposed.roles if item.role == error.role)
             candidates = enumerate(proposed.formulated.candidates)
@@ -251,7 +248,7 @@ class Search:
         if not value or (not self.scalable and self._better(best.value, value, 1.0)):
             return None
         try:
-            variants = Variants.of(self._plan(proposed), sum(proposed.solution.served_per_s))
+            variants = Variants.of(proposal(self.setting, proposed), sum(proposed.solution.served_per_s))
         except Unplaceable:
             return None
         needed = best.value * least / value if self.scalable else 1.0
@@ -263,11 +260,6 @@ class Search:
         except Unverified:
             return None
         return Kept(proposed, variants, load)
-
-    def _plan(self, proposed: Outcome) -> Envelope:
-        value = proposed.objective
-        assert value is not None
-        return envelope(self.setting, proposed, unproven(objective(proposed, value)), (), ())
 
     def _most_scale(self, proposed: Outcome) -> float:
         """Of a goodput plan, the load at which a workload has all that it asks for; of clients that wait all of them.

@@ -1,8 +1,14 @@
-"""Judges a plan at a load on the streams that proposals share, with all instances up and with each failure down."""
+"""Judges a plan at a load on the streams that proposals share, with all instances up and with each failure down.
 
+A trial ends with the first streams where these are clear of every limit, or beyond one. Plans that differ in settings
+which are never reached, such as larger batches than there are, have the same first streams to the last bit, and are
+judged once.
+"""
+
+import hashlib
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -20,6 +26,7 @@ SEARCH_SEED = 100_000
 FLIGHTS = 12.0  # times what is in the system at a time: a stream of the search
 FIRST_STREAMS = 2  # of those of the search
 CLEARLY = 0.4  # share of a limit by which it is broken on these, for the others to be left out
+SURELY = 2.0  # times half the 95 % interval from a limit: beyond, Student's t of ten batches errs once in a thousand
 MOST_DOUBLINGS = 4  # of the requests of a trial; few lengths, since each has draws and step times of its own
 LARGEST_EVENTS = 16_000_000  # of one trial: some 20 CPU-s
 
@@ -60,7 +67,9 @@ class Trials:
     fewest_requests: int  # of all streams together
     close_below: float = CLOSE_ENOUGH  # of loads below a plan's own, which is known to be too much
     clearly: float = CLEARLY
+    surely: float = SURELY
     loads: dict[object, tuple[LoadKept, int]] = field(default_factory=dict)  # kept, with the events that told it
+    alike: dict[object, tuple[Judgement, int]] = field(default_factory=dict)  # by the first streams; events
 
     def load_kept(self, variants: Variants, most: float, needed: float) -> LoadKept:
         """The largest load that a plan keeps, of `most` and `needed` as in `capacity.load_kept`.
@@ -74,29 +83,50 @@ class Trials:
             self.shared.spared_events += events
             return load
         before = self.shared.events
-        load = load_kept(lambda scale: self.judged(variants, scale), most, needed, self.close_below)
+        load = load_kept(lambda scale: self._worst(variants, scale, self._as_alike), most, needed, self.close_below)
         self.loads[key] = load, self.shared.events - before
         return load
 
     def judged(self, variants: Variants, scale: float) -> Judgement:
         """The judgement of the first variant that breaks a limit at a share of its load, or of the whole."""
+        return self._worst(variants, scale, self._grown)
+
+    def _worst(
+        self, variants: Variants, scale: float, judged: Callable[[Variants, ServeDecision, float], Judgement]
+    ) -> Judgement:
         for decision in variants.worst_first():
-            judgement = self._judged(variants, decision, scale)
+            judgement = judged(variants, decision, scale)
             if not keeps(judgement):
                 return judgement
         return judgement
 
-    def _judged(self, variants: Variants, decision: ServeDecision, scale: float) -> Judgement:
-        """Longer where limits are not broken, and few stay in the system in turn.
+    def _as_alike(self, variants: Variants, decision: ServeDecision, scale: float) -> Judgement:
+        """What limits a decision keeps: those of another one whose first streams are the same, where there was one."""
+        before, slos = self.shared.events, self.shared.slos(decision)
+        first = self._part(variants, decision, scale, self.fewest_requests, slice(FIRST_STREAMS))
+        key = repr(slos), _digest(first)
+        if key in self.alike:
+            judgement, events = self.alike[key]
+            self.shared.spared_events += events - (self.shared.events - before)
+            return judgement
+        judgement = self._grown(variants, decision, scale, first)
+        self.alike[key] = replace(judgement, runs=(), parts=()), self.shared.events - before
+        return judgement
+
+    def _grown(
+        self, variants: Variants, decision: ServeDecision, scale: float, first: Sequence[SimulationResult] = ()
+    ) -> Judgement:
+        """The judgement of a decision on streams that are longer where limits are not broken, and few stay in the
+        system in turn.
 
         Streams too short for a warm-up to be told are judged without a fifth of them: what is kept there is verified on
         longer ones.
         Raises Unverified where even the shortest streams are too much work.
         """
-        count = self.fewest_requests
+        count, first_events = self.fewest_requests, sum(run.num_events for run in first)
         while True:
-            before = self.shared.events
-            judgement = self._raced(variants, decision, scale, count)
+            before = self.shared.events - first_events
+            judgement = self._raced(variants, decision, scale, count, first)
             longer = min(self._flights(judgement), self.fewest_requests * 2**MOST_DOUBLINGS)
             if judgement.verdict is Verdict.BROKEN or longer <= count:
                 return judgement
@@ -104,20 +134,40 @@ class Trials:
             events = (self.shared.events - before) * following // count
             if events > LARGEST_EVENTS:
                 raise Unverified(f"{following} requests take {events / 1e6:.0f} million steps and arrivals to simulate")
-            count = following
+            count, first, first_events = following, (), 0
 
-    def _raced(self, variants: Variants, decision: ServeDecision, scale: float, count: int) -> Judgement:
-        """The judgement of all streams, or of the first of them where these break a limit by far."""
-        runs: list[SimulationResult] = []
+    def _raced(
+        self,
+        variants: Variants,
+        decision: ServeDecision,
+        scale: float,
+        count: int,
+        first: Sequence[SimulationResult] = (),
+    ) -> Judgement:
+        """The judgement of all streams, or of the first of them where these tell: their runs, where there are any."""
         slos = self.shared.slos(decision)
-        for part in (slice(FIRST_STREAMS), slice(FIRST_STREAMS, None)):
-            runs += self.shared.simulate(
-                variants.plan, decision, variants.rate_per_s, scale, count, SEARCH_SEED, part=part
-            )
-            judgement = warmed(judge_runs(runs, slos), slos)
-            if judgement.verdict is Verdict.BROKEN and missed_by(judgement) > self.clearly:
-                break
-        return judgement
+        runs = [*(first or self._part(variants, decision, scale, count, slice(FIRST_STREAMS)))]
+        judgement = warmed(judge_runs(runs, slos), slos)
+        if self._tells(judgement):
+            return judgement
+        runs += self._part(variants, decision, scale, count, slice(FIRST_STREAMS, None))
+        return warmed(judge_runs(runs, slos), slos)
+
+    def _part(
+        self, variants: Variants, decision: ServeDecision, scale: float, count: int, part: slice
+    ) -> Sequence[SimulationResult]:
+        """Some of the streams of so many requests together."""
+        plan, rate_per_s = variants.plan, variants.rate_per_s
+        return self.shared.simulate(plan, decision, rate_per_s, scale, count, SEARCH_SEED, part=part)
+
+    def _tells(self, judgement: Judgement) -> bool:
+        """Whether the other streams are left out: a limit is broken by far, or surely, or all are surely kept."""
+        if judgement.verdict is Verdict.BROKEN and missed_by(judgement) > self.clearly:
+            return True
+        sure = [limit.beyond(self.surely) for limit in judgement.limits]
+        if keeps(judgement):
+            return all(sure)
+        return any(limit.margin < 0.0 for limit, surely in zip(judgement.limits, sure, strict=True) if surely)
 
     def _flights(self, judgement: Judgement) -> int:
         """Requests that are many times those in the system at a time, by Little's law."""
@@ -126,3 +176,9 @@ class Trials:
         stays_s = sum(float(np.nansum(run.e2e_s)) for run in judgement.runs)
         spans_s = sum(float(np.nanmax(run.arrival_s)) for run in judgement.runs)
         return int(SEARCH_STREAMS * FLIGHTS * stays_s / max(spans_s, 1e-12))
+
+
+def _digest(runs: Sequence[SimulationResult]) -> str:
+    """When requests of runs came, and had their first and last tokens."""
+    times = (values for run in runs for values in (run.arrival_s, run.first_token_s, run.finished_s))
+    return hashlib.sha256(b"".join(values.tobytes() for values in times)).hexdigest()
