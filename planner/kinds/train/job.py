@@ -267,7 +267,10 @@ def _consistent(options: TrainOptions, arch: Architecture, where: Where) -> Trai
             (asked and experts, (name,), f"{name.replace('_', ' ')} with experts", "leave it out")
             for name, asked in _by_rank(options).items()
         ),
-        (options.experts is not None and not experts, ("experts",), f"`{arch.name}` has no experts", "leave it out"),
+        *(
+            (not experts and given is not None, (name,), f"`{arch.name}` has no experts", "leave it out")
+            for name, given in (("experts", options.experts), ("dispatcher", options.dispatcher))
+        ),
         *(
             (True, ("search", "recompute_modules"), f"`{arch.name}` has no `{name}`", "leave it out")
             for name in options.search.recompute_modules or ()

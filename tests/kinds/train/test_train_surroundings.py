@@ -292,6 +292,7 @@ def test_no_fewer_layers_move_their_activations_than_must() -> None:
 
 BAD: list[tuple[dict[str, Any], str | None, str, str]] = [
     ({"experts": {"fullest": 2.0}}, None, "has no experts", "leave it out"),
+    ({"dispatcher": "alltoall"}, None, "has no experts", "leave it out"),
     ({"experts": {"padded": True}}, None, "no capacity", "capacity"),
     ({"documents": [{"tokens": 512, "share": 1}]}, None, "pre-training", "task: sft"),
     ({"documents": [{"tokens": 9999, "share": 1}], "task": "sft"}, None, "9999", "cut documents at 4096"),
@@ -313,7 +314,7 @@ BAD: list[tuple[dict[str, Any], str | None, str, str]] = [
 def test_what_does_not_go_together_is_refused(
     options: dict[str, Any], engine: str | None, what: str, hint: str
 ) -> None:
-    data = problem(MOE if "dispatcher" in options else LLAMA, **options)
+    data = problem(MOE if options.get("dispatcher") == "hybridep" else LLAMA, **options)
     with pytest.raises(PlannerError, match=what) as refused:
         solve(data if engine is None else {**data, "engine": {"name": engine}})
     assert hint in (refused.value.hint or "")
