@@ -70,10 +70,11 @@ def question_of(resolved: Resolved, patience: Limits) -> Question:
 
     Raises PlannerError for other problems, Infeasible with a smallest conflict where nothing comes near the limits.
     """
-    if resolved.problem.kind != "serve" or len(resolved.workloads) != 1:
+    if resolved.problem.kind != "serve":
+        what = f"runs are proposed for problems of kind `serve`, found `{resolved.problem.kind}`"
+        raise PlannerError(what, where=resolved.where(("kind",)), hint="give a serving problem")
+    if len(resolved.workloads) != 1:
         what = f"runs are proposed for serving problems of one workload, found {len(resolved.workloads)}"
-        if resolved.problem.kind != "serve":
-            what = f"runs are proposed for problems of kind `serve`, found `{resolved.problem.kind}`"
         raise PlannerError(what, where=resolved.where(("workloads",)), hint="give a problem with one workload")
     setting = prepare(resolved)
     (target,) = setting.targets

@@ -244,6 +244,14 @@ def test_a_problem_of_several_workloads_is_refused() -> None:
         question_of(resolve_document(given_document(data, "problem"), Path()), Limits())
 
 
+def test_a_problem_of_another_kind_is_refused_at_its_kind() -> None:
+    jobs = [{"name": "batch", "curve": [{"nodes": 1, "units_per_hour": 5}], "usd_per_unit": 1}]
+    data = {"kind": "fleet", "cluster": {"pools": [{"gpu": "h200", "nodes": 1}]}, "options": {"jobs": jobs}}
+    with pytest.raises(PlannerError, match="of kind `serve`, found `fleet`") as refused:
+        question_of(resolve_document(given_document(data, "problem"), Path()), Limits())
+    assert refused.value.where.endswith("kind")
+
+
 def test_where_nothing_comes_near_the_limits_they_are_named() -> None:
     data = {**PROBLEM, "workloads": [{"input_tokens": 1000, "output_tokens": 200, "slo": {"tpot": "1us"}}]}
     with pytest.raises(Infeasible) as caught:
