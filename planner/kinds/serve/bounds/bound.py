@@ -156,10 +156,8 @@ class ProblemBounds:
             self._bounds[row] = _bounded(self.setting, least, self._workloads)
 
     def _worked_out(self) -> Bound:
-        formulated, why = (
-            formulate(self.setting.resolved, self.setting.targets, ()),
-            _unknown(self.setting, self.most_shapes),
-        )
+        formulated = formulate(self.setting.resolved, self.setting.targets, ())
+        why = _unknown(self.setting, self.most_shapes)
         if why is not None:
             return Bound(formulated.metric, None, why)
         self._list()
