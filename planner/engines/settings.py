@@ -14,6 +14,7 @@ SCHEMA = "planner.engine_settings/1"
 NAMES = (
     *("memory_utilisation", "free_memory_share", "chunk_tokens", "max_batch", "async_scheduling", "reserved_output"),
     *("whole_tiles", "triton_experts", "redundant_experts", "captured_tokens"),
+    *("whole_prompts", "checkpoint_cache", "mx_inputs"),
 )
 _PLACE = "planner/engines/settings.yaml"
 
@@ -76,6 +77,21 @@ def whole_tiles(engine: str, version: str | None = None) -> float:
 def triton_experts(engine: str, version: str | None = None) -> bool:
     """Whether OpenAI's Triton kernels run experts in mxfp4 on Hopper."""
     return bool(_unasked(engine, "triton_experts", version))
+
+
+def whole_prompts(engine: str, version: str | None = None) -> bool:
+    """Whether a step takes prompts that fit into it whole, and cuts none."""
+    return bool(_unasked(engine, "whole_prompts", version))
+
+
+def reads_checkpoint_cache(engine: str, version: str | None = None) -> bool:
+    """Whether the KV cache has the format that a checkpoint names; else the model's own, unless told otherwise."""
+    return bool(engine_setting(engine, "checkpoint_cache", version))
+
+
+def mx_inputs(engine: str, version: str | None = None) -> bool:
+    """Whether experts in mxfp4 take their inputs in mxfp8 on Blackwell."""
+    return bool(_unasked(engine, "mx_inputs", version))
 
 
 def captured_tokens(engine: str, model: str) -> float:

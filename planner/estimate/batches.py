@@ -208,6 +208,7 @@ class Batch:
             most_sequences=np.where(preempts, self._most_batch(), most),
             cache_tokens=np.where(preempts, memory.cache_tokens(self.admitted_tokens), np.inf),
             graph_batch=self._numbers("graph_batch"),
+            whole_prompts=self._numbers("whole_prompts"),
             jitter=self._numbers("jitter"),
             yielded=self.costs.tokens_per_step(self._numbers("draft_tokens")),
         )

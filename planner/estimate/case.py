@@ -80,6 +80,7 @@ class Case:
 
     whole_tiles: float = 0.0  # the most tensor parallelism of experts that kernels compute in whole tiles
     triton_experts: bool = False  # Triton's kernels run experts in mxfp4 on Hopper
+    whole_prompts: bool = False  # a step takes prompts that fit into it whole, and cuts none
 
     @property
     def section(self) -> str:

@@ -80,6 +80,7 @@ class ClosedLoops:
     frontend_token_s: Floats  # for each token of a prompt
     tokenises_together: Floats  # 1 where prompts are tokenised beside each other, by a front end of each rank
     prefill_members: Floats  # prefill ranks that make their steps together
+    whole_prompts: Floats  # 1 where a step takes prompts that fit into it whole, or one alone, and cuts none
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,7 @@ class Frame:
     most_sequences: Floats  # that a decoding rank simulates: more than it admits at rest where it preempts
     cache_tokens: Floats  # of a decoding rank, where it preempts; infinite elsewhere
     graph_batch: Floats  # sequences of the largest decoding step that CUDA graphs hold
+    whole_prompts: Floats  # 1 where a step cuts no prompts
     jitter: Floats  # coefficient of variation of the time of a step
     yielded: Floats  # tokens of a sequence in a step; 1 without drafts
 
@@ -183,6 +184,7 @@ def loop_of(frame: Frame, pace: Pace, added: Added) -> ClosedLoops:
         rate_per_s=np.where(frame.clients > 0, 0.0, frame.rate_per_s),
         cache_tokens=frame.cache_tokens,
         graph_batch=frame.graph_batch,
+        whole_prompts=frame.whole_prompts,
         eager_s=EAGER_LAUNCH_S * frame.launches + added.triton_launch_s * frame.triton_layers,
         jitter=frame.jitter,
         frontend_token_s=_frontend_token_s(frame, added),

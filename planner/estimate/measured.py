@@ -181,6 +181,7 @@ def _build(row: Mapping[str, str]) -> Case:
         preempts=settings.preempts,
         whole_tiles=settings.whole_tiles,
         triton_experts=settings.triton_experts,
+        whole_prompts=settings.whole_prompts,
         prefix_hits=settings.prefix_hits,
         draft_tokens=drafts,
         drafter=_drafter(row, arch) if drafts else None,

@@ -20,7 +20,15 @@ from planner.costs.serving.speculation import Drafter, drafter_of
 from planner.engines.settings import engine_setting
 from planner.errors import PlannerError, in_one_line
 from planner.estimate.case import Case, Part, Refused
-from planner.estimate.settings import MOST_JITTER, MOST_REDUNDANT, placed_at, priced_version, tiles_at, triton_at
+from planner.estimate.settings import (
+    MOST_JITTER,
+    MOST_REDUNDANT,
+    placed_at,
+    priced_version,
+    tiles_at,
+    triton_at,
+    whole_at,
+)
 from planner.hardware.accelerator import Accelerator
 from planner.kinds.serve.options import ServeOptions
 from planner.models.architecture import MoeFfn
@@ -79,6 +87,7 @@ class SettingsSpec(Spec):
     triton_experts: bool | None = Field(
         default=None, description="OpenAI's Triton kernels run experts in mxfp4 on Hopper"
     )
+    chunked_prefill: bool | None = Field(default=None, description="prompts are cut to fit into a step")
     preempts: bool = Field(default=False, description="sequences give their place up where the cache is full")
 
 
@@ -208,6 +217,7 @@ def _build(name: str, text: str, given: GivenDecision) -> Case:
         preempts=settings.preempts,
         whole_tiles=tiles_at(engine.name, engine.version, settings.whole_tiles),
         triton_experts=triton_at(engine.name, engine.version, settings.triton_experts),
+        whole_prompts=whole_at(engine.name, engine.version, settings.chunked_prefill),
         prefix_hits=workload.spec.prefix_hits or 0.0,
         draft_tokens=given.draft_tokens,
         drafter=drafter,

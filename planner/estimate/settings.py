@@ -6,10 +6,11 @@ are not those of the checkpoint's other products), `memory_utilisation` (share o
 `free_memory_share` (of what weights leave, that the cache takes: TensorRT-LLM's `free_gpu_memory_fraction`),
 `reserved_output` (share of its output that a sequence must have room for when it is admitted; all of it under
 TensorRT-LLM's GUARANTEED_NO_EVICT, half on average where pages are taken as sequences grow),
-`max_batch` (sequences of a decoding attention rank), `chunk_tokens` (prompt tokens of a step), `captured_tokens` (of
-the largest step that CUDA graphs hold; 0: of none with prompts), `mixed_steps` (1 where prompts share steps with
-decoding; SGLang's `--enable-mixed-chunk`), `async_scheduling` (1 where the next step is
-scheduled beside the device), `poll_steps` (decode steps between looks at new requests; SGLang's
+`max_batch` (sequences of a decoding attention rank), `chunk_tokens` (prompt tokens of a step, and of those that decode
+where both share it), `chunked_prefill` (1 where prompts are cut to fit into a step; TensorRT-LLM's
+`enable_chunked_prefill`), `captured_tokens` (of the largest step that CUDA graphs hold; 0: of none with prompts),
+`mixed_steps` (1 where prompts share steps with decoding; SGLang's `--enable-mixed-chunk`), `async_scheduling` (1 where
+the next step is scheduled beside the device), `poll_steps` (decode steps between looks at new requests; SGLang's
 `--scheduler-recv-interval`), `hold_steps` (decode steps for which prompts wait to be batched; TensorRT-LLM's
 `batch_wait_timeout_iters`), `balance_steps` (for which they wait until every attention rank has one; its
 `attention_dp_config.timeout_iters`), `prefix_hits` (share of prompt tokens that a prefix cache holds),
@@ -31,7 +32,7 @@ Of tails: `jitter` (coefficient of variation of the time of a step; 0), `graph_b
 the largest decoding step that CUDA graphs hold; all) and `preempts` (1: sequences are admitted while their prompts fit
 and give their place up where the cache is full; else as many are admitted as fit with `reserved_output`).
 
-Defaults stand with their sources in planner/engines/settings.yaml. Checkpoints in fp8 with one scale a tensor and in
+Defaults stand with their sources in planner/engines/settings.yaml and static_share.py. Checkpoints in fp8 with one scale a tensor and in
 nvfp4 are those of NVIDIA's Model Optimizer, which name an fp8 cache (`kv_cache_quant_algo` in hf_quant_config.json).
 """
 
@@ -39,7 +40,16 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from planner.engines.settings import engine_setting, require_setting, triton_experts, whole_tiles
+from planner.engines.settings import (
+    engine_setting,
+    mx_inputs,
+    reads_checkpoint_cache,
+    require_setting,
+    triton_experts,
+    whole_prompts,
+    whole_tiles,
+)
+from planner.engines.static_share import static_share
 from planner.errors import PlannerError
 from planner.hardware.accelerator import Accelerator
 from planner.models.formats import OWN, our_name
@@ -49,6 +59,7 @@ COLUMNS = (
     *("kv_cache", "expert_inputs", "attention_output", "memory_utilisation", "free_memory_share", "max_batch"),
     *(
         "chunk_tokens",
+        "chunked_prefill",
         "captured_tokens",
         "mixed_steps",
         "async_scheduling",
@@ -97,6 +108,7 @@ class Settings:
     preempts: bool
     whole_tiles: float
     triton_experts: bool
+    whole_prompts: bool
 
 
 def settings_of_row(row: Mapping[str, str], gpu: Accelerator) -> Settings:
@@ -113,7 +125,7 @@ def settings_of_row(row: Mapping[str, str], gpu: Accelerator) -> Settings:
         )
     return Settings(
         kv_cache=_format(row, "kv_cache") or _checkpoint_cache(row),
-        expert_inputs=_format(row, "expert_inputs"),
+        expert_inputs=_format(row, "expert_inputs") or _engine_inputs(row, gpu),
         attention_output=_format(row, "attention_output"),
         memory_utilisation=utilisation,
         most_memory_utilisation=most,
@@ -140,6 +152,7 @@ def settings_of_row(row: Mapping[str, str], gpu: Accelerator) -> Settings:
         preempts=preempts,
         whole_tiles=tiles_at(engine, version, _flag(row, "whole_tiles")),
         triton_experts=triton_at(engine, version, _flag(row, "triton_experts")),
+        whole_prompts=whole_at(engine, version, _flag(row, "chunked_prefill")),
     )
 
 
@@ -170,6 +183,11 @@ def tiles_at(engine: str, version: str | None, stated: bool | None) -> float:
 def triton_at(engine: str, version: str | None, stated: bool | None) -> bool:
     """Whether Triton's kernels run experts in mxfp4 on Hopper: as stated, else as the release does."""
     return triton_experts(engine, version) if stated is None else stated
+
+
+def whole_at(engine: str, version: str | None, cut: bool | None) -> bool:
+    """Whether steps take whole prompts alone: unless these are cut as stated, else as the release does."""
+    return whole_prompts(engine, version) if cut is None else not cut
 
 
 def placed_at(engine: str, version: str | None, stated: int | None) -> int:
@@ -217,6 +235,16 @@ def _sharing_ranks(row: Mapping[str, str]) -> int:
     return max(int(dp), 1) if moe_tp * ep > 1 else 1
 
 
+def _static_share(row: Mapping[str, str], version: str | None, gpu: Accelerator) -> float:
+    """What SGLang gives to weights and caches of a decoding device unasked."""
+    prefix = "decode_" if row["mode"] == "disagg" else ""
+    tp, pp, dp, moe_tp, ep = (
+        int(float(row.get(f"{prefix}{name}") or 1)) for name in ("tp", "pp", "dp", "moe_tp", "moe_ep")
+    )
+    ranks = dp if moe_tp * ep > 1 else 1
+    return static_share(gpu, version, devices=tp * ranks, stages=pp, attention_ranks=ranks)
+
+
 def _memory(row: Mapping[str, str], engine: str, version: str | None, gpu: Accelerator) -> tuple[float, float, float]:
     """The share of memory that the engine may use, at most where weights need it, and of what is free the cache's.
 
@@ -227,7 +255,7 @@ def _memory(row: Mapping[str, str], engine: str, version: str | None, gpu: Accel
         raise PlannerError("memory_utilisation and free_memory_share are both given", hint="keep one of the two")
     if stated or free:
         return stated or 1.0, stated or 1.0, free or 1.0
-    used = engine_setting(engine, "memory_utilisation", version, gpu)
+    used = _static_share(row, version, gpu) if engine == "sglang" else engine_setting(engine, "memory_utilisation")
     return used, 1.0, engine_setting(engine, "free_memory_share", version, gpu) or 1.0
 
 
@@ -248,8 +276,15 @@ def _format(row: Mapping[str, str], name: str) -> str | None:
 
 
 def _checkpoint_cache(row: Mapping[str, str]) -> str | None:
-    """Of the KV cache, where the checkpoint names one and the row does not."""
-    return "fp8" if our_name(row.get("weights") or "") in ("fp8", "nvfp4") else None
+    """Of the KV cache, where the checkpoint names one that the engine reads and the row does not."""
+    named = our_name(row.get("weights") or "") in ("fp8", "nvfp4")
+    return "fp8" if named and reads_checkpoint_cache(row["backend"], row.get("backend_version") or None) else None
+
+
+def _engine_inputs(row: Mapping[str, str], gpu: Accelerator) -> str | None:
+    """Of what enters experts in mxfp4, where the engine converts it unasked."""
+    converts = gpu.is_blackwell and mx_inputs(row["backend"], row.get("backend_version") or None)
+    return "fp8" if converts and our_name(row.get("weights") or "") == "mxfp4" else None
 
 
 def _flag(row: Mapping[str, str], name: str) -> bool | None:

@@ -31,6 +31,19 @@ def test_prompts_beyond_a_step_take_several() -> None:
     assert times.ttft_s[0] == pytest.approx(3 * (0.01 + 2e-3) + 1000 * 1e-5)
 
 
+@pytest.mark.parametrize(("whole", "cut"), [(1500.0, 1008.0), (400.0, 1008.0), (2500.0, 2008.0)])
+@pytest.mark.parametrize("apart", [0.0, 1.0])
+def test_prompts_that_are_not_cut_leave_room_in_a_step(apart: float, whole: float, cut: float) -> None:
+    """As many of 1,000 tokens share a step as where it hardly has more than theirs; one too long has a step alone."""
+    burst = {"clients": 9.0, "requests_per_client": 1.0, "osl": 20.0, "slope_s": 0.0, "token_s": 0.0}
+    kept, alike, others = (
+        simulate_loops(loop(**burst, disaggregated=apart, step_tokens=tokens, whole_prompts=own)).ttft_s[0]
+        for tokens, own in ((whole, 1.0), (cut, 0.0), (whole, 0.0))
+    )
+    assert kept == pytest.approx(alike, rel=1e-9)
+    assert abs(kept / others - 1.0) > 0.04
+
+
 def test_a_first_burst_waits_for_its_turn() -> None:
     """Of eight requests that start together two fill a step, and none sends another."""
     times = simulate_loops(loop(clients=8.0, requests_per_client=1.0, isl=4096.0, slope_s=0.0, osl=1000.0))

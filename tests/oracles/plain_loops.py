@@ -14,6 +14,7 @@ PLAIN = {
     "arrival_s": 0.0, "poll_steps": 1.0, "output_steps": 0.0, "hold_steps": 0.0, "prefill_first": 0.0,
     "staggered": 0.0, "least_s": 0.0, "rate_per_s": 0.0, "cache_tokens": np.inf, "graph_batch": np.inf, "eager_s": 0.0,
     "jitter": 0.0, "frontend_token_s": 0.0, "tokenises_together": 0.0, "prefill_members": 1.0,
+    "whole_prompts": 0.0,
 }  # fmt: skip
 
 

@@ -79,7 +79,7 @@ def _joins(run, s, requests, batch):
 def _take(run, s, requests, batch):
     """Puts prompts into the next step, as many tokens as it holds; returns their seconds."""
     room = run.step_tokens if s.apart else max(run.step_tokens - s.decoding, LEAST_ROOM * run.step_tokens)
-    seconds, others = run.start_s, s.decoding - s.fresh
+    seconds, others, begin = run.start_s, s.decoding - s.fresh, s.fresh
     while room > 0.0 and others + s.fresh < s.most:
         if s.current < 0:
             if s.preempted == 0 and not _arrived(s, requests):
@@ -88,6 +88,10 @@ def _take(run, s, requests, batch):
             whole = _whole(requests, batch, request)
             if not _fits(run, s, batch, whole) and others + s.fresh > 0:
                 break
+            if run.whole_prompts > 0.0:
+                if whole > room and s.fresh > begin:
+                    break
+                room = max(room, whole)
             if s.preempted > 0:
                 s.preempted -= 1
             else:

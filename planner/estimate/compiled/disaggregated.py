@@ -68,16 +68,20 @@ def _fill(run, first, members, ranks, prompts):
     """
     fullest, completed = 0.0, -1
     for rank in range(first, first + members):
-        room = run.step_tokens
+        room, filled = run.step_tokens, 0.0
         while ranks.heads[rank] >= 0 and room > 0.0:
             request = ranks.heads[rank]
+            if run.whole_prompts > 0.0:
+                if prompts.left[request] > room and filled > 0.0:
+                    break
+                room = max(room, prompts.left[request])
             taken = min(prompts.left[request], room)
             prompts.left[request] -= taken
-            room -= taken
+            room, filled = room - taken, filled + taken
             if prompts.left[request] <= 0.0:
                 ranks.heads[rank] = ranks.following[request]
                 prompts.beside[request], completed = completed, request
-        fullest = max(fullest, run.step_tokens - room)
+        fullest = max(fullest, filled)
     return fullest, completed
 
 
