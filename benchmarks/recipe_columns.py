@@ -6,10 +6,12 @@
 InferenceX (formerly InferenceMAX) publishes what it runs: `benchmarks/single_node/*.sh`, `benchmarks/*_docker.sh` and
 `.github/configs/nvidia-master.yaml` of github.com/SemiAnalysisAI/InferenceX, as of October 2025 to April 2026. Taken
 from there, where a table leaves it empty: the format of the KV cache, the share of memory, the largest batch, the
-prompt tokens of a step, the graphs, SGLang's `--scheduler-recv-interval`, TensorRT-LLM's `batch_wait_timeout_iters`
-and `attention_dp_config.timeout_iters`, asynchronous scheduling, the images, which tell the engine's release where a
-table names none or that of the framework around it, and the load generator's lengths, uniform in [0.8, 1] of the
-nominal ones. Its disaggregated TensorRT-LLM deployments limit the decoding batch to the power of two at or below the
+prompt tokens of a step, the graphs (`--cuda-graph-sizes`, TensorRT-LLM's `enable_piecewise_cuda_graph`), SGLang's
+`--scheduler-recv-interval`, TensorRT-LLM's `batch_wait_timeout_iters` and `attention_dp_config.timeout_iters`,
+asynchronous scheduling, the images, which tell the engine's release where a table names none or that of the framework
+around it, and the load generator's lengths, uniform in [0.8, 1] of the nominal ones. DeepSeek-R1 on B200 waits to batch
+prompts of 1,024 tokens, and has graphs of them, since 29 January 2026 (commit ec7bafaae; in nvfp4 commit 6eecc0e66).
+Its disaggregated TensorRT-LLM deployments limit the decoding batch to the power of two at or below the
 clients' share (the `batchN` in the names of their files), but for sweeps over concurrency at one limit. DeepSeek-R1 in
 nvfp4 is its second checkpoint, which converts the output matrix of attention too (the card of
 nvidia/DeepSeek-R1-0528-FP4-v2). gpt-oss on Blackwell takes its inputs to the experts in mxfp8 (the TRTLLM backend;
@@ -30,7 +32,8 @@ ranks, 288 for 128 or more on 32. All others say `eplb0`, and so do runs of 2025
 for SGLang name `ep-num-redundant-experts: 32` and neither `enable-eplb` nor `init-expert-location`: copies of the first
 32 experts, whatever their loads. Its `chunked-prefill-size` for prefill (recipes/b200-*, gb200-*, gb300-*), of all
 attention ranks of an instance together, is 32,768 on B200; on GB200 and GB300 16,384 a rank of several, of one 8,192
-for prompts of 1,024 tokens, and for longer ones 131,072 where decoding is attention data parallel, else 24,576.
+for prompts of 1,024 tokens, and for longer ones 131,072 where decoding is attention data parallel, else 24,576. Those
+for TensorRT-LLM (recipes/trtllm/*/stp) name `max_num_tokens` of each attention rank for prefill.
 SGLang 0.5.5 on GB200 has the placeholders `ep: 1` and `dp-attn: true` in place of its parallelism, where they "do
 nothing" (nvidia-master.yaml, December 2025): expert parallel over all ranks, as the comments beside them say; decoding
 on one node has the times of tensor parallelism. Kimi-K2.5 on GB200 with vLLM runs the recipes of
@@ -53,11 +56,13 @@ model's 16 bits, whatever the checkpoint names (vllm/worker/cache_engine.py of 0
 
 NVIDIA's gap analysis (`source` nvidia-gap) sets the predictions of its AIConfigurator beside runs of what that
 generates: the releases of these runs are those that its templates are for (src/aiconfigurator/generator/ of
-github.com/ai-dynamo/aiconfigurator). The rules there (rule_plugin/*.rule, and those for benchmarks) give a step room
-for the prompt and 1,500 tokens more. TensorRT-LLM runs without chunked prefill, so that whole prompts fill it, as they
-do on SGLang (`--max-prefill-tokens`), whose prompts share steps with decoding from release 0.5.4 on: templates before
-misspell `--enable-mixed-chunk`. vLLM cuts prompts to it (`--max-num-batched-tokens`, which the template of 0.12.0 alone
-leaves out, as it is stored). Ten requests a client, as its guide to deployment with Dynamo has it, are ours too.
+github.com/ai-dynamo/aiconfigurator). The rules there (rule_plugin/*.rule, and those for benchmarks; before release 0.5
+backends/trtllm.py) give a step room for the prompt, the batch that decodes and 1,500 tokens more. TensorRT-LLM runs
+without chunked prefill and with .8 of what is free for the cache. SGLang has that room for whole prompts alone
+(`--max-prefill-tokens`), which share steps with decoding from release 0.5.4 on: templates before misspell
+`--enable-mixed-chunk`. vLLM has it as `--max-num-batched-tokens`, which the template of 0.12.0 alone leaves out, as it
+is stored. Weights in fp8 have a cache in fp8 (sdk/task.py, `_get_quant_mode`). Ten requests a client, as its guide to
+deployment with Dynamo has it, are ours too.
 
 What no recipe says is filled with `--inferred` alone. Runs of the gap analysis at lengths in thousands of tokens have
 the times to first token of clients that do not start together, and on vLLM, whose prefix cache is on unless told
@@ -71,7 +76,7 @@ import csv
 import sys
 from collections.abc import Mapping
 from itertools import takewhile
-from math import floor, log2
+from math import ceil, floor, log2
 from pathlib import Path
 
 Row = Mapping[str, str]
@@ -79,7 +84,8 @@ Columns = dict[str, str]
 
 GAP_PROMPTS = 100
 REQUESTS_PER_CLIENT = 10
-GENERATED_ROOM = 1500  # tokens of a step beyond one prompt, as AIConfigurator sets it
+GENERATED_ROOM = 1500  # tokens of a step beyond one prompt and the batch, as AIConfigurator sets it
+GENERATED_SHARE = "0.8"  # its free_gpu_memory_fraction
 MIXED_FROM = (0, 5, 4)  # SGLang releases whose template passes on that prompts share steps
 SGLANG_CHUNK = 8192  # prompt tokens of a step on GPUs of 60 to 160 GiB
 GB200_NODE = 4  # devices
@@ -94,6 +100,7 @@ _DYNAMO_0_8 = "2026-01-01"  # from here its image of Dynamo is 0.8; those of 0.5
 _SRT_SLURM = "2026-01-23"  # from here disaggregated deployments are sent 10 requests for each client, before
 _DYNAMO_ROUNDS = {"sglang": 5, "trtllm": 8}  # so many
 _STATED_PARALLELISM = "2025-11-03"  # before this its scripts for TensorRT-LLM choose what is parallel beside tensors
+_CAPTURED_FP8, _CAPTURED_NVFP4 = "2026-01-29", "2026-02-03"  # from here DeepSeek-R1 on B200 has graphs of prompts
 _MARLIN = "2026-01-02"  # from here gpt-oss on Hopper runs with VLLM_MXFP4_USE_MARLIN
 _SWEPT_BATCH = {  # decoding batch of TensorRT-LLM recipes that one limit serves many concurrencies: system, prompt
     ("b200_sxm", 1024): 32,
@@ -103,6 +110,18 @@ _SWEPT_BATCH = {  # decoding batch of TensorRT-LLM recipes that one limit serves
     ("gb200", 8192): 16,
     ("gb300", 1024): 32,
     ("gb300", 8192): 4,
+}
+_CONTEXT_TOKENS = {  # of a step of a rank for prompts of 1,024 tokens and of 8,192: system, weights
+    ("b200", "nvfp4"): (10_240, 16_896),
+    ("b200", "fp8_block"): (16_384, 8_320),
+    ("b300", "nvfp4"): (10_240, 16_896),
+    ("b300", "fp8_block"): (8_320, 8_320),
+    ("gb200", "nvfp4"): (16_384, 16_640),
+    ("gb200", "fp8_block"): (16_384, 16_384),
+    ("gb300", "nvfp4"): (16_384, 16_640),
+    ("gb300", "fp8_block"): (16_384, 16_384),
+    ("h100", "fp8_block"): (2_048, 8_224),
+    ("h200", "fp8_block"): (8_192, 16_640),
 }
 _BOARD_CHUNK, _RANK_CHUNK = 32_768, 16_384  # prompt tokens of a step of an instance on B200; of a rank of several
 _SHORT_CHUNK, _LONG_CHUNK, _WIDE_CHUNK = 8_192, 24_576, 131_072  # of an instance of one, by prompts and what decodes
@@ -139,8 +158,6 @@ def filled(row: Row, *, inferred: bool = False) -> Columns:
         columns["requests"] = str(_DYNAMO_ROUNDS[row["backend"]] * clients)
     if _family(row).startswith("gpt-oss") and _blackwell(row):
         columns["expert_inputs"] = "fp8"
-    if row.get("weights") in ("fp8", "nvfp4"):
-        columns.pop("kv_cache", None)  # the checkpoint names it
     return {**row, **_empty(row, columns), "backend_version": _release(row), **_parallelism(row)}
 
 
@@ -250,14 +267,15 @@ def _multiplied(row: Row) -> bool:
 def _generated(row: Row) -> Columns:
     """What AIConfigurator's rules and templates set for a deployment of one load."""
     isl = int(float(row["isl"]))
-    budget = isl + GENERATED_ROOM
-    whole = budget // isl * isl
-    if row["backend"] == "vllm":
-        return {"chunk_tokens": str(budget)}
-    if row["backend"] == "trtllm":
-        return {"chunk_tokens": str(whole)}
-    mixed = row["mode"] == "agg" and _numbers(row.get("backend_version") or "") >= MIXED_FROM
-    return {"chunk_tokens": str(min(whole, SGLANG_CHUNK)), **({"mixed_steps": "1"} if mixed else {})}
+    budget, agg = isl + GENERATED_ROOM, row["mode"] == "agg"
+    cache = {"kv_cache": "fp8"} if row.get("weights") in ("fp8", "fp8_block", "nvfp4") else {}
+    if row["backend"] == "sglang":
+        mixed = agg and _numbers(row.get("backend_version") or "") >= MIXED_FROM
+        chunk = str(min(budget // isl * isl, SGLANG_CHUNK))
+        return {**cache, "chunk_tokens": chunk, **({"mixed_steps": "1"} if mixed else {})}
+    batch = ceil(float(row["concurrency"]) / float(row["dp"] or 1)) if agg else 0
+    memory = {"free_memory_share": GENERATED_SHARE} if row["backend"] == "trtllm" else {}
+    return {**cache, **memory, "chunk_tokens": str(budget + batch)}
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -351,8 +369,9 @@ def _prefill_chunk(row: Row) -> int:
 def _trtllm(row: Row, clients: int, ranks: float) -> Columns:
     family, isl, osl = _family(row), int(float(row["isl"])), int(float(row["osl"]))
     if row["mode"] == "disagg":
-        batch = _decode_batch(row, clients, ranks)
-        return {"kv_cache": "fp8", **({"max_batch": str(batch)} if batch else {}), **_placed_by_load(row, batch)}
+        batch, context = _decode_batch(row, clients, ranks), _context_tokens(row)
+        limits = {"max_batch": str(batch)} if batch else {}
+        return {"kv_cache": "fp8", **limits, **context, **_placed_by_load(row, batch)}
     balance = {"balance_steps": "60"} if float(row["dp"] or 1) > 1 else {}
     short = isl == 1024 and osl == 1024
     if family.startswith("Llama"):
@@ -361,10 +380,33 @@ def _trtllm(row: Row, clients: int, ranks: float) -> Columns:
         return columns | ({"hold_steps": "20"} if batched else {})
     if family.startswith("gpt-oss"):
         cache = {"kv_cache": "fp8"} if _blackwell(row) else {}
-        return {**cache, "max_batch": "512", "chunk_tokens": "20000", **balance}
-    columns = {"kv_cache": "fp8", "chunk_tokens": str(max(clients + isl + 64, 8192)), **balance}
-    batched = short and clients >= 64 and row.get("weights") == "fp8_block"
-    return columns | ({"hold_steps": "40"} if batched else {})
+        return {**cache, "free_memory_share": "0.85", "max_batch": "512", "chunk_tokens": "20000", **balance}
+    room = str(max((clients + isl + 127) // 64 * 64, 8192))
+    share = {"b200_sxm": "0.8", "h200_sxm": "0.75"}.get(row["system"], "")
+    columns = {"kv_cache": "fp8", "free_memory_share": share, "chunk_tokens": room, **balance}
+    return columns | (_captured_whole(row, clients, short, room) if row["system"] == "b200_sxm" else {})
+
+
+def _captured_whole(row: Row, clients: int, short: bool, room: str) -> Columns:
+    """Of the later recipes for DeepSeek-R1 on B200: graphs of all steps, and prompts that wait to be batched."""
+    day, lengths = row.get("measured") or _CAPTURED_NVFP4, (row["isl"], row["osl"])
+    if row.get("weights") == "nvfp4":
+        whole = short and float(row["gpus"]) == 8 and float(row["moe_ep"] or 1) == 8
+        return {"captured_tokens": room} if whole and day >= _CAPTURED_NVFP4 else {}
+    least, most = (128, 255) if lengths == ("1024", "8192") else (64, clients)
+    if day < _CAPTURED_FP8 or not least <= clients <= most:
+        return {}
+    return {"captured_tokens": room, **({"hold_steps": "40"} if short else {})}
+
+
+def _context_tokens(row: Row) -> Columns:
+    """`max_num_tokens` of the instances for prompts of srt-slurm's recipes."""
+    if (row.get("measured") or "") < _SRT_SLURM:
+        return {}
+    key = row["system"].removesuffix("_sxm"), row.get("weights") or ""
+    short, long = _CONTEXT_TOKENS.get(key, (0, 0))
+    tokens = short if float(row["isl"]) <= 1024 else long
+    return {"chunk_tokens": str(tokens)} if tokens else {}
 
 
 def _placed_by_load(row: Row, batch: int) -> Columns:

@@ -169,11 +169,11 @@ def test_attention_ranks_wait_for_each_other_half_of_the_longest_wait_at_most() 
 
 @pytest.mark.parametrize(
     ("backend", "isl", "chunk_tokens"),
-    [("trtllm", "4096", 4096), ("trtllm", "128", 1536), ("sglang", "4096", 4096), ("sglang", "16384", 8192),
-     ("vllm", "4096", 5596)],
+    [("trtllm", "4096", 5660), ("trtllm", "128", 1692), ("sglang", "4096", 4096), ("sglang", "16384", 8192),
+     ("vllm", "4096", 5660)],
 )  # fmt: skip
 def test_gap_runs_have_room_for_a_prompt_and_1500_tokens_in_a_step(backend: str, isl: str, chunk_tokens: int) -> None:
-    """Whole prompts fill it, but on vLLM, which cuts them."""
+    """Beside the batch, but on SGLang, whose steps are of prompts alone, whole ones."""
     assert case(COLOCATED, source="nvidia-gap", backend=backend, isl=isl).decode.chunk_tokens == chunk_tokens
 
 
@@ -254,6 +254,76 @@ def test_what_a_row_leaves_empty_is_the_engines_own(system: str, backend: str, l
 def test_limits_of_vllm_are_those_of_its_release(version: str, limits: tuple[int, int]) -> None:
     decode = case_of_row({**COLOCATED, "system": "h100_sxm", "backend": "vllm", "backend_version": version}).decode
     assert (decode.chunk_tokens, decode.max_batch) == limits
+
+
+@pytest.mark.parametrize(
+    ("backend", "version", "cache"),
+    [("vllm", "0.12.0", "bf16"), ("vllm", "0.14.0", "fp8"), ("vllm", "", "fp8"),
+     ("sglang", "0.5.1.post1", "bf16"), ("sglang", "0.5.3", "fp8"), ("trtllm", "1.0.0rc3", "fp8")],
+)  # fmt: skip
+def test_a_cache_that_the_checkpoint_names_is_that_of_releases_which_read_it(
+    backend: str, version: str, cache: str
+) -> None:
+    row = {**COLOCATED, "weights": "nvfp4", "backend": backend, "backend_version": version}
+    assert case_of_row(row).arch.precisions.kv_cache == cache
+    assert case_of_row({**row, "kv_cache": "bf16"}).arch.precisions.kv_cache == "bf16"
+
+
+@pytest.mark.parametrize(
+    ("backend", "system", "inputs"),
+    [("trtllm", "b200_sxm", "fp8"), ("trtllm", "h200_sxm", "bf16"), ("vllm", "b200_sxm", "bf16")],
+)
+def test_inputs_of_experts_unasked_are_those_of_the_engine(backend: str, system: str, inputs: str) -> None:
+    row = {**COLOCATED, "aic_model": "openai/gpt-oss-120b", "weights": "mxfp4", "backend": backend, "system": system}
+    assert case_of_row(row).arch.precisions.expert_activation == inputs
+    assert case_of_row({**row, "expert_inputs": "bf16"}).arch.precisions.expert_activation == "bf16"
+
+
+@pytest.mark.parametrize(("backend", "unasked"), [("trtllm", True), ("vllm", False), ("sglang", False)])
+def test_prompts_are_cut_but_on_tensorrt_llm_unasked(backend: str, unasked: bool) -> None:
+    row = {**COLOCATED, "backend": backend}
+    said = [case_of_row({**row, "chunked_prefill": own}).whole_prompts for own in ("", "0", "1")]
+    assert said == [unasked, True, False]
+
+
+@pytest.mark.parametrize(
+    ("version", "degrees", "share"),
+    [
+        ("0.5.1.post1", (8, 1), (183359 - 32 * 1024) / 183359),
+        ("0.5.9", (8, 1), (183359 - 512 - 1.5 * 16384 - 2 * 512 - 1024) / 183359),
+        ("0.5.9", (1, 8), (183359 - 512 - 1.5 * 16384 - 2 * 512 - 1024 - 4.5 * 512 * 8) / 183359),
+    ],
+)
+def test_sglang_leaves_to_the_cache_what_a_step_and_its_graphs_do_not_reserve(
+    version: str, degrees: tuple[int, int], share: float
+) -> None:
+    tp, dp = map(str, degrees)
+    row = {**COLOCATED, "backend": "sglang", "backend_version": version, "tp": tp, "dp": dp, "moe_tp": "8", "gpus": "8"}
+    assert case_of_row(row).memory_utilisation == pytest.approx(share, abs=5e-4)
+    assert case_of_row({**row, "memory_utilisation": "0.7"}).memory_utilisation == 0.7
+
+
+@pytest.mark.parametrize(
+    ("changes", "columns"),
+    [
+        ({"measured": "2025-12-15"}, (None, None)),
+        ({"measured": "2026-01-29"}, ("8192", "40")),
+        ({"measured": "2026-01-29", "concurrency": "32"}, (None, None)),
+        ({"measured": "2026-01-29", "isl": "8192"}, ("8320", None)),
+        ({"measured": "2026-02-03", "weights": "nvfp4", "gpus": "8", "moe_ep": "8"}, ("8192", None)),
+        ({"measured": "2026-02-03", "weights": "nvfp4"}, (None, None)),
+    ],
+)
+def test_deepseek_on_b200_has_graphs_of_prompts_from_the_day_that_its_recipe_says_so(
+    changes: dict[str, str], columns: tuple[str | None, str | None]
+) -> None:
+    row = {**COLOCATED, "family": "DeepSeek-R1/V3", "backend": "trtllm", "isl": "1024", **changes}
+    assert (filled(row).get("captured_tokens"), filled(row).get("hold_steps")) == columns
+
+
+def test_prompts_of_later_disaggregated_recipes_have_steps_of_their_own_size() -> None:
+    assert filled({**DISAGGREGATED, "measured": "2026-02-05"})["chunk_tokens"] == "16384"
+    assert "chunk_tokens" not in filled({**DISAGGREGATED, "measured": "2025-12-19"})
 
 
 @pytest.mark.parametrize(
