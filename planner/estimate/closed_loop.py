@@ -14,8 +14,10 @@ request has its instance in turn, and waits where that is full.
 
 Engines differ in how prompts and decoding share steps: where `prefill_first` is 1, a step takes prompts alone and
 decoding waits until none is left (SGLang), so that clients with equal lengths stay in step with each other; else both
-share steps. Where `hold_steps` is positive, prompts wait that many decode steps for others, or until FULL of a step's
-prompt tokens wait. Clients start together, or spread over the time of one answer where they are `staggered`.
+share steps. Where `whole_prompts` is 1, no prompt is cut, and one that no step holds has a step alone (TensorRT-LLM
+without chunked prefill; cpp/tensorrt_llm/batch_manager/microBatchScheduler.cpp, `operator()`). Where `hold_steps` is
+positive, prompts wait that many decode steps for others, or until FULL of a step's prompt tokens wait. Clients start
+together, or spread over the time of one answer where they are `staggered`.
 
 What an engine adds before the first token: every request passes the one front end of all ranks in turn (`frontend_s`,
 and `frontend_token_s` for each token of its prompt), or one of its rank that tokenises prompts beside each other, in

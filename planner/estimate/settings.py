@@ -32,8 +32,9 @@ Of tails: `jitter` (coefficient of variation of the time of a step; 0), `graph_b
 the largest decoding step that CUDA graphs hold; all) and `preempts` (1: sequences are admitted while their prompts fit
 and give their place up where the cache is full; else as many are admitted as fit with `reserved_output`).
 
-Defaults stand with their sources in planner/engines/settings.yaml and static_share.py. Checkpoints in fp8 with one scale a tensor and in
-nvfp4 are those of NVIDIA's Model Optimizer, which name an fp8 cache (`kv_cache_quant_algo` in hf_quant_config.json).
+Defaults stand with their sources in planner/engines/settings.yaml, SGLang's share of memory in static_share.py.
+Checkpoints in fp8 with one scale a tensor and in nvfp4 are those of NVIDIA's Model Optimizer, which name an fp8 cache
+(`kv_cache_quant_algo` in hf_quant_config.json).
 """
 
 import math
@@ -255,7 +256,11 @@ def _memory(row: Mapping[str, str], engine: str, version: str | None, gpu: Accel
         raise PlannerError("memory_utilisation and free_memory_share are both given", hint="keep one of the two")
     if stated or free:
         return stated or 1.0, stated or 1.0, free or 1.0
-    used = _static_share(row, version, gpu) if engine == "sglang" else engine_setting(engine, "memory_utilisation")
+    used = (
+        _static_share(row, version, gpu)
+        if engine == "sglang"
+        else engine_setting(engine, "memory_utilisation", version, gpu)
+    )
     return used, 1.0, engine_setting(engine, "free_memory_share", version, gpu) or 1.0
 
 
