@@ -61,8 +61,9 @@ backends/trtllm.py) give a step room for the prompt, the batch that decodes and 
 without chunked prefill and with .8 of what is free for the cache. SGLang has that room for whole prompts alone
 (`--max-prefill-tokens`), which share steps with decoding from release 0.5.4 on: templates before misspell
 `--enable-mixed-chunk`. vLLM has it as `--max-num-batched-tokens`, which the template of 0.12.0 alone leaves out, as it
-is stored. Weights in fp8 have a cache in fp8 (sdk/task.py, `_get_quant_mode`). Ten requests a client, as its guide to
-deployment with Dynamo has it, are ours too.
+is stored. Weights in fp8 have a cache in fp8 (sdk/task.py, `_get_quant_mode`); that of SGLang is `fp8_e5m2`, with which
+attention on Hopper leaves its kernels for Triton's, and is left out. Ten requests a client, as its guide to deployment
+with Dynamo has it, are ours too.
 
 What no recipe says is filled with `--inferred` alone. Runs of the gap analysis at lengths in thousands of tokens have
 the times to first token of clients that do not start together, and on vLLM, whose prefix cache is on unless told
@@ -268,11 +269,11 @@ def _generated(row: Row) -> Columns:
     """What AIConfigurator's rules and templates set for a deployment of one load."""
     isl = int(float(row["isl"]))
     budget, agg = isl + GENERATED_ROOM, row["mode"] == "agg"
-    cache = {"kv_cache": "fp8"} if row.get("weights") in ("fp8", "fp8_block", "nvfp4") else {}
     if row["backend"] == "sglang":
         mixed = agg and _numbers(row.get("backend_version") or "") >= MIXED_FROM
         chunk = str(min(budget // isl * isl, SGLANG_CHUNK))
-        return {**cache, "chunk_tokens": chunk, **({"mixed_steps": "1"} if mixed else {})}
+        return {"chunk_tokens": chunk, **({"mixed_steps": "1"} if mixed else {})}
+    cache = {"kv_cache": "fp8"} if row.get("weights") in ("fp8", "fp8_block", "nvfp4") else {}
     batch = ceil(float(row["concurrency"]) / float(row["dp"] or 1)) if agg else 0
     memory = {"free_memory_share": GENERATED_SHARE} if row["backend"] == "trtllm" else {}
     return {**cache, **memory, "chunk_tokens": str(budget + batch)}
