@@ -196,15 +196,16 @@ def test_settings_that_no_plan_has_are_told(flags: str, told: str | None) -> Non
     assert told in said[0] if told else not said
 
 
-@pytest.mark.parametrize("engine", ["sglang", "trtllm"])
-def test_memory_that_nobody_states_is_the_default_of_the_engine(engine: str) -> None:
+@pytest.mark.parametrize(("engine", "share"), [("sglang", 0.824), ("trtllm", 0.9)])
+def test_memory_that_nobody_states_is_the_default_of_the_engine(engine: str, share: float) -> None:
+    """On four H100: SGLang reserves 14,336 of 81,559 MiB for steps, graphs and four ranks."""
     starts = {
         "sglang": "python3 -m sglang.launch_server --model-path Qwen/Qwen3-32B --tp 4",
         "trtllm": "trtllm-serve Qwen/Qwen3-32B --tp_size 4",
     }
     case = serving_case(read(f"#!/bin/bash\n{starts[engine]}\n"), LOAD)
-    assert 0.9 < case.resolved.problem.engine.memory_utilisation < 1.0
-    assert any("default share here is 0." in note for note in case.notes)
+    assert share < case.resolved.problem.engine.memory_utilisation < 1.0
+    assert any(f"default share here is {share:g}" in note for note in case.notes)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ import numpy as np
 from planner.costs.operators.work import Shards
 from planner.costs.serving.memory import activation_bytes, kv_cache_bytes, weight_bytes
 from planner.engines.settings import engine_setting
+from planner.engines.static_share import static_share
 from planner.errors import PlannerError
 from planner.hardware.accelerator import Accelerator
 from planner.kinds.serve.deployed.instances import Instances
@@ -84,8 +85,13 @@ class EngineRole:
         stated: float | None = self.role["memory_utilisation"]
         if stated is not None:
             return stated, None
-        setting = "free_memory_share" if self.engine == "trtllm" else "memory_utilisation"
-        share = engine_setting(self.engine, setting, self.version, self.gpu)
+        if self.engine == "sglang":
+            own = self.shape()
+            ranks = own.dp if self.experts else 1
+            share = static_share(self.gpu, self.version, devices=own.tp * ranks, stages=own.pp, attention_ranks=ranks)
+        else:
+            setting = "free_memory_share" if self.engine == "trtllm" else "memory_utilisation"
+            share = engine_setting(self.engine, setting, self.version, self.gpu)
         return share, f"{self.role['role']}: memory is left to {self.engine}, whose default share here is {share:g}"
 
     def _requests(self, least: int) -> int:
