@@ -107,5 +107,5 @@ class Likeness:
         return ErrorBelief(mean, self.held * np.sqrt(variance), freedom)
 
 
-TPOT = Likeness(0.0557, 0.114, 0.0591, 2.73, 4.01, freedom=2.22, held=0.854)
-TTFT = Likeness(0.240, 0.337, 0.237, 2.59, 6.01, freedom=2.2, held=0.775)
+TPOT = Likeness(0.0559, 0.114, 0.0608, 2.80, 4.04, freedom=2.21, held=0.866)
+TTFT = Likeness(0.226, 0.329, 0.244, 2.89, 7.41, freedom=2.2, held=0.791)
