@@ -40,7 +40,7 @@ def render_plan(envelope: "Envelope", decision: "Decision", *, verbose: bool = F
 
 def _proof(envelope: "Envelope") -> str:
     certificate = envelope.certificate
-    gap = f", gap {100 * certificate.gap:.2f} %" if certificate.gap is not None else ""
+    gap = f", gap {certificate.gap_text}" if certificate.gap is not None else ""
     stopped = (
         "" if certificate.stop_reason in ("finished", certificate.status) else f", stopped: {certificate.stop_reason}"
     )

@@ -57,7 +57,8 @@ def check_plan(
         findings += [*memory_findings(decision, pools), *placed]
         if all(finding.ok for finding in placed) and all(block.pool in pools for block in decision.placement):
             findings += cap_findings(decision, problem)
-    findings += [*side_file_findings(decision, base), *certificate_findings(envelope, kind.proofs, proof=proof)]
+    findings += side_file_findings(decision, base)
+    findings += certificate_findings(envelope, kind.proofs, again=kind.bounded_again, proof=proof)
     findings += figure_findings(envelope, decision)
     findings += kind.check(envelope, decision)
     restated, priced = _restated(kind, envelope, decision, hand, findings, proof)

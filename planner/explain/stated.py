@@ -132,7 +132,7 @@ def objective_facts(envelope: Envelope) -> Iterator[Fact]:
     certificate = envelope.certificate
     objective = certificate.objective
     bound = f", bound {figure(objective.metric, certificate.bound)}" if certificate.bound is not None else ""
-    gap = f", gap {100 * certificate.gap:.2f} %" if certificate.gap is not None else ""
+    gap = f", gap {certificate.gap_text}" if certificate.gap is not None else ""
     what = f"{objective.sense} {objective.metric}: {figure(objective.metric, objective.value)}{bound}{gap}"
     figures = {"value": objective.value, "bound": certificate.bound, "gap": certificate.gap}
     stated = {name: value for name, value in figures.items() if value is not None}

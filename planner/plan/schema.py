@@ -225,6 +225,13 @@ class Proven(Spec):
         default=(), exclude_if=operator.not_, description="of pools with nodes out of service, or that form groups"
     )
 
+    @property
+    def gap_text(self) -> str | None:
+        """The gap in words; none where there is no bound. What is open never reads as closed."""
+        if self.gap is None:
+            return None
+        return "under 0.01 %" if self.tolerance < self.gap < 5e-5 else f"{100 * self.gap:.2f} %"
+
 
 class Preferred(Proven):
     """What was proven of a part of the space, and what the plans in it have in common."""
@@ -257,7 +264,7 @@ class Certificate(Proven):
         """Such as `optimal among plans where runs were measured`; empty where no part was preferred."""
         if self.within is None:
             return ""
-        proven = "optimal" if self.within.status == "optimal" else f"gap {100 * (self.within.gap or 0.0):.2f} %"
+        proven = "optimal" if self.within.status == "optimal" else f"gap {self.within.gap_text}"
         return f"{proven} among {self.within.among}"
 
 

@@ -87,7 +87,7 @@ def _functions(decision: dict[str, Any]) -> Iterator[str]:
 
 def _status(envelope: Envelope) -> str:
     certificate = envelope.certificate
-    gap = f", {100 * certificate.gap:.2f} % from the bound" if certificate.gap is not None else ""
+    gap = f", {certificate.gap_text} from the bound" if certificate.gap is not None else ""
     estimate = f" An estimate: {certificate.estimate}." if certificate.estimate else ""
     within = f", and {certificate.within_text}" if certificate.within is not None else ""
     return f"The plan is {certificate.status}{gap}{within}.{estimate}"

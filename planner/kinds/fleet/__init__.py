@@ -11,4 +11,5 @@ KIND = Kind(
     options=FleetOptions,
     decision=FleetDecision,
     reads=READS,
+    bounded_again=True,
 )

@@ -88,13 +88,16 @@ def _beside_assumptions(day: FleetDay) -> Iterator[str]:
 def _certificate(day: FleetDay, value: float, bound: float | None, stop_reason: str) -> Certificate:
     levels = sorted({job.spec.level if job.kind == "serve" else "static" for job in day.jobs if job.kind})
     by = f"curves of the jobs' own plans, judged at the level {' and '.join(levels)}" if levels else "stated curves"
+    gap = relative_gap(value, bound)
+    closed = gap is not None and gap <= TOLERANCE
+    more = "worth more" if closed else "worth more than the bound"
     return Certificate(
-        claim=f"no split of {day.nodes} nodes over {day.options.windows} windows is worth more than the bound, by {by}",
-        status="feasible",
+        claim=f"no split of {day.nodes} nodes over {day.options.windows} windows is {more}, by {by}",
+        status="optimal" if closed else "feasible",
         stop_reason=stop_reason,
         objective=Objective(metric=METRIC, sense="maximize", value=value),
         bound=bound,
-        gap=relative_gap(value, bound),
+        gap=gap,
         tolerance=TOLERANCE,
         axes={
             "nodes": [day.nodes],

@@ -66,7 +66,7 @@ def prove(stated: Envelope, decision: FleetDecision, hand: AtHand) -> Iterator[F
     bound, value = stated.certificate.bound, stated.certificate.objective.value or 0.0
     assert result.bound is not None
     assert result.objective is not None
-    least = max(value, result.objective)
+    least = max(value, result.objective, result.bound if stated.certificate.status == "optimal" else value)
     right = bound >= least - REL_TOL * max(abs(least), 1.0)
     what = f"states the bound {bound:.9g}, no split of its curves is worth more than {result.bound:.9g}"
     yield Finding("certificate.bound_again", right, what, "certificate.bound", "solve again")

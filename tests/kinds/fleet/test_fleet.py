@@ -121,8 +121,21 @@ def edited(envelope: Envelope, edit: Callable[[dict[str, Any]], None]) -> set[st
 
 
 def test_a_plan_passes_its_check_and_its_bound_is_derived_again(plan: Envelope, served: Envelope) -> None:
+    assert plan.certificate.status == served.certificate.status == "optimal"
     assert passed(findings(plan, proof=True))
     assert passed(findings(served, proof=True))
+
+
+def test_a_split_that_is_not_the_best_is_refused_as_optimal(plan: Envelope) -> None:
+    data = plan.model_dump(mode="json", by_alias=True)
+    value = data["certificate"]["objective"]["value"]
+    worse = solve(problem(CHAT, TRAIN, BATCH, without=["batch/2"])).model_dump(mode="json", by_alias=True)
+    worth = worse["certificate"]["objective"]["value"]
+    assert worth < value
+    kept = {key: data[key] for key in ("inputs", "digests")}
+    lying = Envelope.model_validate({**worse, **kept})
+    failed = {each.rule for each in findings(lying, proof=True) if each.verdict == "failed"}
+    assert "certificate.bound_again" in failed
 
 
 def test_a_check_judges_the_plans_of_the_jobs_too(served: Envelope) -> None:
