@@ -23,7 +23,9 @@ class StageChoice(Spec):
     )
     roles: tuple[str, ...] = Field(default=(), description="of its serving plan, by their names in this plan")
     limit_s: Amount | None = Field(
-        default=None, description="on the p95 of the stage, or a lower percentile of the whole, that its plan is for"
+        default=None,
+        description="that its plan is for: on the p95 of the stage, or a lower percentile of the whole; on first "
+        "tokens where no stage and no limit waits for its end",
     )
     plan: dict[str, JsonValue] | None = Field(
         default=None, description="of kind `serve`, on devices counted from 0 in pools of its own"

@@ -131,6 +131,11 @@ class WorkflowOptions(Spec):
             if stage.primitive not in known:
                 what = f"stage `{stage.name}` is of primitive `{stage.primitive}`, which is not given"
                 raise refuse(what, f"the primitives are {', '.join(known)}", "stages")
+        if self.engines is not None:
+            idle = sorted(self.engines.primitives.keys() - {stage.primitive for stage in self.stages})
+            if idle:
+                place = ("engines", "primitives", idle[0])
+                raise refuse(f"no stage is of primitive `{idle[0]}`", "give it a stage, or remove it", place)
         if self.servers is not None and sum(self.servers.slots) < len(self.stages):
             what = f"{len(self.stages)} stages, and servers with {sum(self.servers.slots)} slots"
             raise refuse(what, "give every stage one function at least", "servers")

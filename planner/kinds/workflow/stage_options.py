@@ -33,7 +33,8 @@ class FunctionOption(Spec):
         description="container that answers calls on port 8080, for launch files; a Service of one's own when absent",
     )
     recall: Annotated[float, Field(gt=0, le=1)] | None = Field(
-        default=None, description="share of the right neighbours that a search with this option finds"
+        default=None,
+        description="share of the right neighbours that a search with this option finds, for `least_recall`",
     )
 
     @model_validator(mode="after")
@@ -86,6 +87,10 @@ class StageSpec(Spec):
             raise refuse(f"two options of stage `{self.name}` have the same name", "give each its own", "options")
         if self.least_recall is not None:
             self._require_recall(self.least_recall)
+        stating = next((place for place, option in enumerate(self.options or ()) if option.recall is not None), None)
+        if self.least_recall is None and stating is not None:
+            what = f"`recall` has no effect in stage `{self.name}`, which asks for none"
+            raise refuse(what, "write `least_recall` of the stage, or remove it", ("options", stating, "recall"))
         return self
 
     def _require_recall(self, least: float) -> None:

@@ -116,6 +116,22 @@ def test_stages_are_limited_on_no_higher_percentile_than_the_whole(
     assert slo.latency.statistics() == {kept: 4.0}
 
 
+def test_a_stage_whose_end_nobody_waits_for_is_limited_on_its_first_tokens_alone() -> None:
+    data = yaml.safe_load(PROBLEM)
+    data["workloads"][0]["slo"] = {"ttft": {"p95": "4s"}}
+    for stage in data["options"]["stages"][:2]:
+        del stage["serve"]["limits_s"]
+
+    def limited(data: dict[str, Any]) -> dict[str, str]:
+        setting = read_setting(resolve_document(given_document(data, "problem"), base=Path()))
+        rows = {place: embedded(setting, setting.places.index(place), 0, 4.0).problem.workloads[0] for place in (0, 1)}
+        return {row.name: name for row in rows.values() for name, _, _ in row.slo.limits()}
+
+    assert limited(data) == {"answer": "ttft", "embed": "latency"}
+    data["workloads"][0]["slo"]["latency"] = {"p95": "9s"}
+    assert limited(data) == {"answer": "latency", "embed": "latency"}
+
+
 def test_serving_plans_of_stages_are_plans_of_their_own_that_hold(solved: tuple[Envelope, Decision]) -> None:
     plans = [choice.plan for choice in solved[1].stages if choice.plan is not None]  # type: ignore[attr-defined]  # of workflows
     assert len(plans) == 2
@@ -205,6 +221,7 @@ STAGE = "options.stages.2"
             "the same scenarios",
         ),
         ((f"{STAGE}.least_recall=90%",), "state no recall", "`recall`"),
+        ((f"{STAGE}.options.1.recall=90%",), "`recall` has no effect in stage `search`", "least_recall"),
         (("workloads.0.slo={}",), "has no limit", "slo:"),
         (("workloads.0.slo={latency: {mean: 1s}}",), "a mean is of none", "percentile"),
         (("cluster.pools.0={gpu: h100_sxm, gpus: 4}",), "has no price", "price:"),

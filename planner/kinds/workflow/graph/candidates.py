@@ -48,7 +48,8 @@ class Candidate:
     def text(self) -> str:
         """With its servers, or the limit on its p95 that it is for."""
         if self.served is not None:
-            return f"{self.name} within {self.served.limit_s:.6g} s"
+            what = "with first tokens within" if self.served.of_first else "within"
+            return f"{self.name} {what} {self.served.limit_s:.6g} s"
         return self.name if self.servers is None else f"{self.servers} x {self.name}"
 
 

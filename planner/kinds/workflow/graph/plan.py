@@ -131,7 +131,7 @@ def _served(setting: GraphSetting, stage: int, choice: StageChoice, hand: AtHand
     if digest(normalised(inner)) != digest(stated.inputs):
         raise PlannerError("is for another problem than that of the stage", where=where, hint="solve again")
     made = checksummed(kind.restate(stated, decision, hand).envelope)
-    return Served(pool, choice.limit_s, made, kind.decision.model_validate(made.decision))
+    return Served(pool, choice.limit_s, setting.of_first(stage), made, kind.decision.model_validate(made.decision))
 
 
 def envelope(setting: GraphSetting, choice: Choice) -> Envelope:

@@ -1,4 +1,5 @@
-"""Serving plans that a stage of a workflow chooses among: one for each pool and limit on the stage's own latency."""
+"""Serving plans that a stage of a workflow chooses among: one for each pool and limit on the stage's own latency, or
+on its first tokens where nobody waits for its end."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -27,6 +28,7 @@ class Served:
 
     pool: int
     limit_s: float
+    of_first: bool  # the limit, which is on the whole latency otherwise
     envelope: Envelope
     decision: Decision
 
@@ -77,17 +79,18 @@ def _on_pool(setting: GraphSetting, stage: int, serve: ServeSpec, pool: int) -> 
             known.add(text)
             yield served
         if serve.limits_s is None and tried < RUNGS:
-            limits.append(SHORTER * min(limit_s, _predicted_s(served.envelope, setting.percentile(serve))))
+            limits.append(SHORTER * min(limit_s, _predicted_s(served, setting.percentile(serve))))
 
 
-def _predicted_s(envelope: Envelope, percentile: str) -> float:
-    """The latency that the plan states at this percentile, or that of the mean."""
-    rows = {row.statistic: row.value for row in envelope.predictions if row.metric == "latency_s"}
-    return rows.get(percentile, rows["mean"])
+def _predicted_s(served: Served, percentile: str) -> float:
+    """What is limited, as the plan states it at this percentile, or in the mean."""
+    metric = "ttft_s" if served.of_first else "latency_s"
+    rows = {row.statistic: row.value for row in served.envelope.predictions if row.metric == metric}
+    return rows[percentile] if percentile in rows else rows["mean"]
 
 
 def solve_stage(setting: GraphSetting, stage: int, pool: int, limit_s: float, *, explain: bool = False) -> Served:
-    """The cheapest serving plan of a stage on a pool within a latency; raises Infeasible where there is none."""
+    """The cheapest serving plan of a stage on a pool within a limit; raises Infeasible where there is none."""
     kind, limits = find_kind("serve"), Limits(seed=setting.resolved.problem.seed, explain=explain)
     try:
         envelope = kind.solve(embedded(setting, stage, pool, limit_s), limits)
@@ -96,23 +99,24 @@ def solve_stage(setting: GraphSetting, stage: int, pool: int, limit_s: float, *,
         raise PlannerError(
             f"stage `{setting.stages[stage].name}`: {error.what}", where=where, hint=error.hint
         ) from None
-    return Served(pool, limit_s, envelope, kind.decision.model_validate(envelope.decision))
+    return Served(pool, limit_s, setting.of_first(stage), envelope, kind.decision.model_validate(envelope.decision))
 
 
 def embedded(setting: GraphSetting, stage: int, pool: int, limit_s: float) -> Resolved:
-    """The serving problem of a stage: its calls at the rate of the whole, on one pool, within a latency of its own."""
+    """The serving problem of a stage: its calls at the rate of the whole, on one pool, within a limit of its own."""
     resolved, spec = setting.resolved, setting.stages[stage]
     assert spec.serve is not None
     key, problem = model_of(setting, spec.serve), resolved.problem
     own = lengths_of(setting, spec.serve)
     one_token: dict[str, JsonValue] = {"modes": ["colocated"]} if own.output_tokens == 1 else {}
+    limit = Limit.model_validate({f"{setting.percentile(spec.serve)}_s": limit_s})
     workload = WorkloadSpec(
         name=spec.name,
         model=key,
         input_tokens=own.input_tokens,
         output_tokens=own.output_tokens,
         load=own.load,
-        slo=SloSpec(latency=Limit.model_validate({f"{setting.percentile(spec.serve)}_s": limit_s})),
+        slo=SloSpec(ttft=limit) if setting.of_first(stage) else SloSpec(latency=limit),
     )
     inner = problem.model_copy(
         update={

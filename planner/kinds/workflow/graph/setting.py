@@ -36,6 +36,14 @@ class GraphSetting(OneStream):
         share = SERVED_SHARE if serve.limits_s is not None else min(self._loosest.share, SERVED_SHARE)
         return f"p{100.0 * share:.6g}"
 
+    def of_first(self, stage: int) -> bool:
+        """Whether the serving plans of a stage are limited on its first tokens: nobody waits for its end, neither a
+        stage nor a limit on the whole, and the stage states no limits of its own."""
+        serve = self.stages[stage].serve
+        awaited = any(stage in parents for parents in self.parents)
+        own = serve is not None and serve.limits_s is not None
+        return all(limit.of_first for limit in self.limits) and not awaited and not own
+
     @property
     def _loosest(self) -> TimeLimit:
         return max(self.limits, key=lambda limit: limit.bound_s)
