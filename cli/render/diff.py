@@ -1,6 +1,6 @@
 """Renders the difference between two plans, as text and as JSON."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 SCHEMA = "planner.diff/1"
 _ACTIONS = {"add": "+", "change": "~", "remove": "-"}
+_CHANGED = ("action", "path", "before", "after")
+_FEW = 4  # changes that are alike in entries of a list, and said one by one
 _WIDEST = 56  # of a value: text, a list or a mapping
 _DIGEST = 19  # characters of a digest that are shown: `sha256:` and twelve digits
 
@@ -23,29 +25,63 @@ def diff_document(difference: "PlanDiff") -> dict[str, Any]:
         "schema": SCHEMA,
         "same": difference.same,
         "kinds": list(difference.kinds),
-        "decision": [asdict(change) for change in difference.decision],
+        "decision": [_plain(change) for change in difference.decision],
         "figures": [{**asdict(row), "relative": row.relative} for row in difference.figures],
-        "inputs": [asdict(change) for change in difference.inputs],
-        "provenance": [asdict(change) for change in difference.provenance],
+        "inputs": [_plain(change) for change in difference.inputs],
+        "provenance": [_plain(change) for change in difference.provenance],
         "summary": {name: difference.count(action) for name, action in _ACTIONS.items()},
         "gpus": {**asdict(difference.weights), "rearranged": difference.rearranged},
     }
 
 
-def render_diff(difference: "PlanDiff") -> str:
-    """One line a change, figures with their relative change below, and the sum at the end."""
+def _plain(change: "FieldChange") -> dict[str, Any]:
+    return {name: getattr(change, name) for name in _CHANGED}
+
+
+def render_diff(difference: "PlanDiff", *, verbose: bool = False) -> str:
+    """One line a change, figures with their relative change below, and the sum at the end.
+
+    Of more than a few changes that are alike in entries of a list their number is said, unless `verbose`.
+    """
     if difference.same:
         return "no differences"
     lines = []
     if difference.kinds[0] != difference.kinds[1]:
         before, after = difference.kinds
         lines.append(f"kinds differ: {before} -> {after}; only what all kinds share is compared")
-    lines += _aligned((change.action, short_path(change.path), _arrow(change)) for change in difference.decision)
+    lines += _aligned(_decided(difference.decision, verbose=verbose))
     lines += _aligned((" ", *_figure(row)) for row in difference.figures)
     for heading, rows in (("inputs", difference.inputs), ("rests on", difference.provenance)):
         if rows:
             lines += [f"{heading}:", *_aligned((change.action, change.path, _arrow(change)) for change in rows)]
     return plain("\n".join([*lines, _summary(difference)]))
+
+
+def _decided(changes: "Sequence[FieldChange]", *, verbose: bool) -> Iterator[tuple[str, str, str]]:
+    """A row a change, or one for those of a list that are alike."""
+    alike: dict[tuple[str, str], list[FieldChange]] = {}
+    for change in changes:
+        alike.setdefault((change.action, change.alike or change.path), []).append(change)
+    for (action, path), rows in alike.items():
+        if verbose or len(rows) <= _FEW:
+            yield from ((action, short_path(change.path), _arrow(change)) for change in rows)
+        else:
+            yield action, short_path(path), _counted(rows)
+
+
+def _counted(rows: "Sequence[FieldChange]") -> str:
+    """`28 of 58, most in 12: 93 of 288 differ; `--verbose` has all`."""
+    places = [
+        sum(was != now for was, now in zip(row.before, row.after, strict=True))
+        if isinstance(row.before, list) and isinstance(row.after, list) and len(row.before) == len(row.after)
+        else 0
+        for row in rows
+    ]
+    most = max(range(len(rows)), key=lambda index: places[index])
+    largest = (
+        f", most in {rows[most].place[0]}: {places[most]} of {len(rows[most].after)} differ" if places[most] else ""
+    )
+    return f"{len(rows)} of {rows[0].entries}{largest}; `--verbose` has all"
 
 
 def short_path(path: str) -> str:

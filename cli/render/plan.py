@@ -109,7 +109,10 @@ def _own_parts(decision: "Decision", *, verbose: bool) -> Iterator[str]:
                 held = sum(any(entry[key] for key in (*long, *short)) for entry in value)
                 values.append(f"{name}: {held} of {said}; `planner show --json` has {'it' if held == 1 else 'them'}")
         else:
-            values.append(f"{name}: {_cell(name, value, cut=not verbose)}")
+            lists = value.values() if isinstance(value, dict) and not verbose else ()
+            nested = any(isinstance(part, list) and part and isinstance(part[0], list) for part in lists)
+            more = "; `--verbose` has them" if nested else ""
+            values.append(f"{name}: {_cell(name, value, cut=not verbose)}{more}")
     if values:
         yield items(values)
     yield from tables
@@ -175,7 +178,11 @@ def _part_text(plan: dict[str, Any]) -> str:
 
 
 def _pair(key: str, value: Any, of: str, *, cut: bool) -> str:  # noqa: ANN401 - parsed JSON
-    """A word speaks for itself; a number needs its name, and its unit that of the record where it has none."""
+    """A word speaks for itself; a number needs its name, and its unit that of the record where it has none. Of lists in
+    a list only their number is said where it is `cut`."""
+    if isinstance(value, list) and value and all(isinstance(entry, list) for entry in value):
+        told = str(len(value)) if cut else " ".join(f"({_cell(key, entry)})" for entry in value)
+        return f"{_heading(key)} {told}"
     if isinstance(value, (str, list)):
         return _cell(key, value, cut=cut)
     metric = of if of.endswith(("_bytes", "_s")) and not key.endswith(("_bytes", "_s")) else key

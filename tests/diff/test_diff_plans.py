@@ -2,12 +2,14 @@
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.cli.render.diff import diff_document, render_diff
 from planner.diff import PlanDiff, diff_plans
 from planner.diff.tree import changes
 from planner.errors import PlannerError
@@ -167,3 +169,25 @@ def test_runs_of_devices_expand_to_the_devices(numbers: set[int]) -> None:
     runs = list(device_runs(sorted(numbers)))
     assert [number for first, last in runs for number in range(first, last + 1)] == sorted(numbers)
     assert all(run[1] + 1 < other[0] for run, other in itertools.pairwise(runs))
+
+
+def test_many_layers_that_change_alike_are_counted_with_the_one_that_changes_most(
+    compare: Callable[..., PlanDiff],
+) -> None:
+    slots = [[3, 2, 1, 0] if layer == 5 else [0, 1, 3, 2] for layer in range(6)]
+    before = {"layouts": [{"layer": layer, "expert_of_slot": [0, 1, 2, 3]} for layer in range(9)]}
+    after = {"layouts": [{**row, "expert_of_slot": own} for row, own in zip(before["layouts"], slots, strict=False)]}
+    after["layouts"] += before["layouts"][6:]
+
+    def difference(layers: int) -> PlanDiff:
+        own = changes(before, {"layouts": [*after["layouts"][:layers], *before["layouts"][layers:]]})
+        return replace(compare("experts", {}), decision=tuple(own))
+
+    counted = "~ layouts.*.expert_of_slot  6 of 9, most in 5: 4 of 4 differ; `--verbose` has all"
+    assert counted in render_diff(difference(6))
+    assert "layouts.*" not in render_diff(difference(3))
+    for whole in (render_diff(difference(6), verbose=True), str(diff_document(difference(6)))):
+        assert all(f"layouts.{layer}.expert_of_slot" in whole for layer in range(6))
+    added = {"layouts": before["layouts"] * 2}
+    more = replace(compare("experts", {}), decision=tuple(changes(before, added)))
+    assert "+ layouts.*  9 of 18; `--verbose` has all" in render_diff(more)

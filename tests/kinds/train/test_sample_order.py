@@ -11,6 +11,7 @@ from static_level import solve
 from train_problems import problem
 
 from planner.check import check_plan
+from planner.cli.render.plan import render_plan
 from planner.kinds.train.decision import TrainDecision
 from planner.kinds.train.whole_run.documents import apportioned
 from planner.plan.schema import Envelope
@@ -50,6 +51,15 @@ def test_every_sample_is_taken_once_in_its_share(search: dict[str, Any]) -> None
     assert order["span_s"] <= order["dealt_s"] * (1 + 1e-9)
     decision = TrainDecision.model_validate(envelope.decision)
     assert all(finding.ok for finding in check_plan(envelope, decision))
+
+
+def test_a_screen_counts_orders_and_has_them_apart_where_all_is_asked_for(plan: Envelope) -> None:
+    decision, orders = TrainDecision.model_validate(plan.decision), order_of(plan)["orders"]
+    short, whole = (" ".join(render_plan(plan, decision, verbose=verbose).split()) for verbose in (False, True))
+    assert f"orders {len(orders)} span" in short
+    assert "`--verbose` has them" in short
+    for order in orders:
+        assert f"({', '.join(map(str, order))})" in whole
 
 
 def test_samples_of_one_make_have_no_order() -> None:
