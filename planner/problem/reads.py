@@ -54,6 +54,7 @@ class Reads:
     fields: frozenset[str]
     limits: frozenset[str]  # of `FLAGS`
     instead: dict[str, str] = field(default_factory=dict)  # what to do, by a field or limit that is not read
+    own_defaults: frozenset[str] = frozenset()  # fields whose default is not the schema's: what is written counts
     unread: Callable[[Problem], Iterable[Unread]] = lambda problem: ()  # what other fields leave without effect
     models: Callable[[Problem], bool] = lambda problem: True  # whether it needs any, where plans read them
     pools: Callable[[Problem], bool] = lambda problem: True  # whether it needs any
@@ -69,14 +70,20 @@ class Reads:
 
 def refuse_unread(reads: Reads, problem: Problem, where: Callable[[Path], str]) -> None:
     """Raises PlannerError for the first field of the problem that is set, and that its plan does not depend on."""
-    for error in unread_fields(reads, problem, where):
+    for error in unread_fields(reads, problem, where, as_written=True):
         raise error
 
 
-def unread_fields(reads: Reads, problem: Problem, where: Callable[[Path], str]) -> Iterator[PlannerError]:
-    """An error for every field of the problem that is set, and that its plan does not depend on."""
+def unread_fields(
+    reads: Reads, problem: Problem, where: Callable[[Path], str], *, as_written: bool = False
+) -> Iterator[PlannerError]:
+    """An error for every field of the problem that is set, and that its plan does not depend on.
+
+    Of a problem `as_written`, and not as a plan carries it, with defaults filled in, defaults of the schema that
+    are not those of the kind count too.
+    """
     idle = {unread.name: unread for unread in reads.unread(problem)}
-    for path in stated(problem):
+    for path in (*stated(problem), *(_as_default(reads, problem) if as_written else ())):
         name = pattern(path)
         place = where(path)
         written = place.rpartition(": ")[2]
@@ -91,6 +98,15 @@ def unread_fields(reads: Reads, problem: Problem, where: Callable[[Path], str]) 
         if name.startswith("options."):
             place = where(tuple(int(part) if part.isdigit() else part for part in name.split(".")))
             yield PlannerError(f"`{name}` has no effect {unread.why}", where=place, hint=unread.remedy)
+
+
+def _as_default(reads: Reads, problem: Problem) -> Iterator[Path]:
+    """What is written as the schema has it by default, in fields of which the kind has another default."""
+    for name in sorted(reads.own_defaults):
+        section, key = name.split(".")
+        spec = getattr(problem, section)
+        if key in spec.model_fields_set and getattr(spec, key) == type(spec).model_fields[key].default:
+            yield section, key
 
 
 def idle_options(options: JsonValue, *names: str, why: str, above: str = "options") -> Iterator[Unread]:

@@ -363,6 +363,7 @@ def test_an_unknown_backend_is_refused_everywhere(folder: Path, kind: str) -> No
         ("experts", "options.groups=4", None, "`options.groups` has no effect with `policy: static`"),
         ("train", "options.lora_rank=4", None, "without `task: lora`"),
         ("train", "engine.name=sglang", None, "`sglang` serves"),
+        ("train", "engine.name=vllm", None, "`vllm` serves"),
         ("train", "options.reliability={remote_write: 1GB/s, slow_speed: 0.5}", None, "without `slow_nodes`"),
         ("train", "options.optimizer=sgd", None, "`sgd` have no cost"),
         ("rl", "options.late_change=1s", None, "without `late_thresholds`"),

@@ -19,6 +19,9 @@ def _unread(problem: Problem) -> Iterator[Unread]:
         yield from idle_options(around, "slow_speed", why="without `slow_nodes`", above="options.reliability")
 
 
+OWN_DEFAULTS = frozenset({"engine.name", "engine.memory_utilisation"})
+"""Without them an engine that trains is priced, and memory fills as `options.memory_utilisation` has it."""
+
 READS = Reads(
     plans="training plans",
     fields=WHOLE
@@ -49,5 +52,6 @@ READS = Reads(
         "threads": "leave it out: the search runs on one thread",
         "backend": "leave it out: training plans are searched without a solver",
     },
+    own_defaults=OWN_DEFAULTS,
     unread=_unread,
 )

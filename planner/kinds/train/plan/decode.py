@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from itertools import groupby
 from math import isfinite
 
+from pydantic import JsonValue
+
 from planner.costs.training.flops import model_flop_per_token
 from planner.costs.training.intervals import step_interval_s
 from planner.costs.training.layers.sizes import PEAK_OF
@@ -28,6 +30,7 @@ from planner.plan.schema import (
     StepEvidence,
 )
 from planner.problem.envelope import plan_envelope
+from planner.problem.resolve import Resolved, normalised
 
 EQUAL = "every micro-batch takes as long as every other, and every GPU is as fast as every other of its pool"
 EVENLY = "tokens of a mixture of experts spread evenly over its experts"
@@ -55,12 +58,20 @@ def envelope(job: TrainJob, best: Evaluation, proven: Certificate) -> Envelope:
         _evidence(best),
         _assumptions(job, best),
         solver="branch and bound",
+        inputs=_inputs(job.resolved),
         digests={
             "profiles": tuple(sorted({name for own in _jobs(best) for name in _tables(own)})),
             "calibration": job.rates.digest,
             "traces": {},
         },
     )
+
+
+def _inputs(resolved: Resolved) -> dict[str, JsonValue]:
+    """The problem as the plan carries it, with what was written of the engine alone: its defaults are of serving."""
+    written = resolved.problem.engine.model_dump(mode="json", exclude_unset=True, exclude_none=True)
+    inputs = {name: value for name, value in normalised(resolved).items() if name != "engine"}
+    return {**inputs, **({"engine": written} if written else {})}
 
 
 def decision_of(best: Evaluation) -> TrainDecision:
