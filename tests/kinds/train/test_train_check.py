@@ -55,6 +55,12 @@ def test_a_reserve_binds_what_is_chosen_and_not_what_is_possible() -> None:
     assert not {"memory.parts", "memory.capacity", "train.rank_memory", "train.memory"} & failing(tight)
 
 
+@pytest.mark.parametrize(("stated", "held"), [({}, "on with tp"), ({"sequence_parallel": False}, "off")])
+def test_a_certificate_says_how_sequence_parallelism_is_held(stated: dict[str, bool], held: str) -> None:
+    search = {"tp": 2, "cp": 1, "pp": 1, "micro_batch": 1, "zero_stage": 1, **stated}
+    assert solve(problem(global_batch=16, search=search)).certificate.axes["sequence_parallel"] == [held]
+
+
 @pytest.mark.parametrize(
     ("model", "cp", "used"),
     [("meta-llama/Llama-3.1-8B", 4, "ring"), ("meta-llama/Llama-3.1-8B", 8, "ulysses"), ("Qwen/Qwen2.5-7B", 8, "ring")],

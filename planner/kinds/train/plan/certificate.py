@@ -198,6 +198,7 @@ def searched_axes(job: TrainJob, numeric: Mapping[str, Sequence[int]]) -> dict[s
         axes["zero_stage_in_pipelines"] = list(piped)
     axes["zero_shards"] = list(search.zero_shards or ("all", "those of one NVLink domain"))
     axes["context_parallel"] = list(context_methods(job))
+    axes["sequence_parallel"] = ["on with tp" if job.framework.sequence_parallel else "off"]
     axes["offload"] = [sorted(some) for some in offloads(job, 1, 1)]  # type: ignore[misc]  # lists of names
     axes["recompute"] = [f"{name}: the fastest that fits" for name in job.recomputations]
     axes["layers"] = ["equally many in every stage" if search.layers == "even" else LAYOUT_RULE]
