@@ -12,6 +12,7 @@ from typing import Any
 
 from planner.documents.read import parse_document
 from planner.engines.serving.registry import SERVING_ENGINES
+from planner.engines.settings import whole_prompts
 from planner.errors import PlannerError
 from planner.importing.launches import Launch
 from planner.importing.options import POSITIONAL, Options, named, read_options, stated
@@ -141,6 +142,8 @@ def role_of(engine: str, options: Options, given: Given, values: Values) -> dict
     if unpriced:
         role[UNPRICED] = unpriced
     unread = stated(options, SERVING_ENGINES[engine].unread)
+    if role["role"] != "decode" and whole_prompts(engine) and not values.switch(options.get("enable_chunked_prefill")):
+        unread.append("prompts that are not cut: `enable_chunked_prefill` is off")
     if unread:
         role[UNREAD] = unread
     ahead = _scheduling_ahead(engine, options, values)

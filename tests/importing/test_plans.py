@@ -18,6 +18,7 @@ from planner.importing.plans.question import Question
 from planner.importing.plans.serving import serving_case, serving_problem
 from planner.importing.plans.shapes import EngineRole
 from planner.importing.plans.training import training_notes, training_problem
+from planner.importing.plans.unpriced import unpriced_notes
 from planner.importing.records import Reading
 from planner.importing.registry import Artifact, read_artifact
 from planner.kinds.rl.decision import RlDecision
@@ -206,6 +207,24 @@ def test_memory_that_nobody_states_is_the_default_of_the_engine(engine: str, sha
     case = serving_case(read(f"#!/bin/bash\n{starts[engine]}\n"), LOAD)
     assert share < case.resolved.problem.engine.memory_utilisation < 1.0
     assert any(f"default share here is {share:g}" in note for note in case.notes)
+
+
+def test_memory_left_to_sglang_is_beside_the_sequences_that_caches_hold(tmp_path: Path) -> None:
+    """What is launched again states the share that the engine takes unasked, though it asks for more sequences."""
+    script = "#!/bin/bash\npython3 -m sglang.launch_server --model-path openai/gpt-oss-20b --tp 1\n"
+    envelope, notes = plan_of_reading(read(script), LOAD)
+    (share,) = re.findall(r"default share here is (\S+)", " ".join(notes))
+    assert any("caches have room for" in note for note in notes)
+    (text,) = emit(envelope, _decision(envelope), "sglang").values()
+    assert f"--mem-fraction-static {share} " in text
+
+
+@pytest.mark.parametrize(("flags", "told"), [("", True), ("--config settings.yaml", False)])
+def test_prompts_that_tensorrt_llm_does_not_cut_are_told(flags: str, told: bool) -> None:
+    cut = "cat > settings.yaml <<E\nenable_chunked_prefill: true\nE\n" if flags else ""
+    reading = read(f"#!/bin/bash\n{cut}trtllm-serve Qwen/Qwen3-32B --tp_size 4 {flags}\n")
+    notes = unpriced_notes(reading, LOAD, 8)
+    assert any("prompts that are not cut" in note for note in notes) is told
 
 
 @pytest.mark.parametrize(

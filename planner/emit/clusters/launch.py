@@ -18,7 +18,7 @@ from planner.emit.refusals import refuse
 from planner.emit.registry import EmitTarget, LayoutPlan
 from planner.emit.serving.instances import EngineInstance, NodeRanks, read_instances
 from planner.emit.serving.scene import API_PORT, FRONT_FILE, ROUTER_PORT, RouterGroup, Scene, ServingEngine
-from planner.emit.serving.scripts import read_scene, router_command, told_files
+from planner.emit.serving.scripts import planned_shares, read_scene, router_command, told_files
 from planner.emit.shell import Command, Variable, Word, values, word
 from planner.errors import PlannerError
 from planner.plan.schema import Decision, Envelope, Role
@@ -145,11 +145,7 @@ class Launch:
 
     @property
     def header(self) -> tuple[str, ...]:
-        shares = [
-            f'Planned share of workload "{route.workload}" to role "{route.to}": {route.share:.4g}'
-            for route in self.decision.routing
-            if route.source is None and len(self.fronts) > 1
-        ]
+        shares = planned_shares(self.decision) if len(self.fronts) > 1 else ()
         flags = f"Flags of {self.engine.name} {self.engine.version}."
         return (plan_title(self.envelope), flags, *self.notes, *shares)
 

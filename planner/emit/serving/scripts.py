@@ -292,6 +292,11 @@ def _router_header(groups: Sequence[RouterGroup], decision: Decision) -> Iterato
     yield "Run this anywhere that reaches the nodes, once their scripts answer; clients talk to the routers:"
     for group in groups:
         yield f"  port {ROUTER_PORT + group.index}: {group.title}"
+    yield from planned_shares(decision)
+
+
+def planned_shares(decision: Decision) -> Iterator[str]:
+    """What clients send to each role that answers them first."""
     for route in decision.routing:
         if route.source is None:
             yield f'Planned share of workload "{route.workload}" to role "{route.to}": {route.share:.4g}'

@@ -28,7 +28,7 @@ from planner.emit.serving.scene import (
     limit,
     prefix_tiers,
 )
-from planner.emit.serving.scripts import experts_spread, node_parts, read_scene, told_files, two_batches
+from planner.emit.serving.scripts import experts_spread, node_parts, planned_shares, read_scene, told_files, two_batches
 from planner.emit.serving.speculation import check_handover, drafts_of, verified_tokens
 from planner.emit.shell import Command, Word, argument, script, word
 from planner.engines.serving.trtllm import ENGINE as DESCRIPTION
@@ -200,7 +200,7 @@ def _files(envelope: Envelope, decision: Decision, layouts: Sequence[LayoutPlan]
     }
     scripts = {
         f"launch-node-{node.number}.sh": script(
-            (*header, f"Run this on {node.title}.", *_notes(scene, groups)),
+            (*header, f"Run this on {node.title}.", *_notes(scene, groups, decision)),
             (),
             node_parts(scene, ENGINE, place)[1],
             beside=True,
@@ -217,11 +217,16 @@ def _files(envelope: Envelope, decision: Decision, layouts: Sequence[LayoutPlan]
     return {**scripts, **configs, **fronts, **{each.file: each.text for each in scene.experts.values()}}
 
 
-def _notes(scene: Scene, groups: Sequence[RouterGroup]) -> Iterator[str]:
+def _notes(scene: Scene, groups: Sequence[RouterGroup], decision: Decision) -> Iterator[str]:
+    """How clients share their requests, as no program of the engine does it for instances that run whole requests."""
     for group in groups:
         if group.colocated:
             places = ", ".join(_address(scene, instance) for instance in group.colocated)
-            yield f'Clients of "{group.model}" share their requests over {places}.'
+            balanced = decision.router_policy is not None and len(group.colocated) > 1
+            policy = f", by {decision.router_policy}" if balanced else ""
+            yield f'Clients of "{group.model}" share their requests over {places}{policy}.'
+    if any(route.source is None and route.share < 1.0 for route in decision.routing):
+        yield from planned_shares(decision)
 
 
 def _settings(scene: Scene, instance: EngineInstance) -> dict[str, Settings]:

@@ -154,16 +154,36 @@ def serving_case(reading: Reading, question: Question) -> ServingCase:
     """The deployment on its machines under its load. Raises PlannerError for fields that are open and names unknown."""
     document = serving_problem(reading, question)
     case = _case(reading, question, document)
+    held = case.instances
+    while (share := _share_around(case, held)) is not None:
+        shared = {**document, "engine": {**document["engine"], "memory_utilisation": share}}
+        case, before = _case(reading, question, shared), held
+        held = _held(case, before)
+        if held == before:
+            break
+    return case
+
+
+def _share_around(case: ServingCase, instances: "Sequence[Instances]") -> float | None:
+    """The share of a device that the engine may use in all, by steps of these instances; None for vLLM."""
     engine = case.resolved.problem.engine
     overheads = load_calibration(case.resolved.problem.costs.calibration).engine(engine.name, engine.version)
-    shares = [
-        usable_share(role, part, overheads.workspace_bytes)
-        for role, part in zip(case.roles, case.instances, strict=True)
-    ]
-    stated = [share for share in shares if share is not None]
-    if not stated:
-        return case
-    return _case(reading, question, {**document, "engine": {**document["engine"], "memory_utilisation": min(stated)}})
+    shares = (
+        usable_share(role, part, overheads.workspace_bytes) for role, part in zip(case.roles, instances, strict=True)
+    )
+    return min((share for share in shares if share is not None), default=None)
+
+
+def _held(case: ServingCase, instances: "Sequence[Instances]") -> "tuple[Instances, ...]":
+    """The instances with the sequences that their caches have room for; as they are where one cannot run."""
+    from planner.kinds.serve.deployed.instances import setting_around, type_of, types_at_hand
+
+    try:
+        setting = setting_around(case.resolved, instances)
+        known = types_at_hand(setting)
+        return tuple(with_batch(part, type_of(setting, known, part).max_batch) for part in instances)
+    except PlannerError:
+        return tuple(instances)
 
 
 def _case(reading: Reading, question: Question, document: Mapping[str, Any]) -> ServingCase:

@@ -3,6 +3,8 @@
 # Settings of TensorRT-LLM 1.3.
 # Run this on node 0 of pool "h200".
 # Clients of "Qwen/Qwen3-8B" share their requests over node-01:8000, node-01:8001.
+# Planned share of workload "default" to role "prefill": 0.5
+# Planned share of workload "default" to role "colocated": 0.5
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]:-.}")"
 
