@@ -47,9 +47,10 @@ from planner.calibrate.own_runs import rounded
 from planner.calibrate.shared import SharedFit
 from planner.calibrate.terms import DeploymentTerms
 from planner.costs.rates.calibration import load_calibration
+from planner.costs.rates.forms import forms_document
 from planner.costs.rates.spread import ErrorSpread
 from planner.documents.files import digest
-from planner.estimate.case import Case
+from planner.estimate.case import Case, measured_forms
 from planner.estimate.closed_loop import MeanTimes
 from planner.estimate.measured import case_of_row
 
@@ -235,7 +236,7 @@ def prediction_lines(data: Data, times: Floats) -> list[str]:
 
 
 def write(path: Path, data: Data) -> None:
-    """A calibration file of all rows: parameters, where groups lie, and intervals."""
+    """A calibration file of all rows: parameters, where groups lie, intervals, and forms of instances."""
     everything = np.ones(len(data.rows), dtype=bool)
     fitted = data.fitted(everything)
     shipped = load_calibration()
@@ -249,7 +250,7 @@ def write(path: Path, data: Data) -> None:
         rows=len(data.rows),
         data=digest({"rows": data.rows}),
     )
-    whole = document | {"runs": runs} | training_of(shipped)
+    whole = document | {"runs": runs, "forms": forms_document(measured_forms(data.cases))} | training_of(shipped)
     path.write_text(text_of(whole), encoding="utf-8")
     print(f"  wrote {path}: between groups {spreads['tpot'].between}, deviation {fitted.between:.3f}")
 

@@ -56,7 +56,7 @@ def _basis(envelope: "Envelope") -> str:
 
 def next_best_lines(envelope: "Envelope") -> Iterator[str]:
     """How much worse the best plans of other forms are that were evaluated."""
-    from planner.explain.stated import other_plans, passed_text
+    from planner.explain.stated import beside_text, other_plans, passed_text, passed_title
 
     metric = envelope.certificate.objective.metric
     for other in other_plans(envelope):
@@ -64,7 +64,8 @@ def next_best_lines(envelope: "Envelope") -> Iterator[str]:
         if isinstance(value, (int, float)) and isinstance(loss, (int, float)):
             what, passed = f"{plan}: {figure(metric, value)}", passed_text(other)
             if passed:
-                yield f"faster by the costs alone: {what} ({-100 * loss:.1f} % better){passed}"
+                beside = beside_text(metric, other)
+                yield f"{passed_title(envelope)}: {what}{beside} ({-100 * loss:.1f} % better){passed}"
             else:
                 yield f"next best evaluated: {what} ({100 * loss:.1f} % worse)"
 

@@ -59,8 +59,8 @@ def alternatives(resolved: Resolved, count: int, limits: Limits) -> Alternatives
 
 
 def _ranked_by_value(resolved: Resolved) -> Resolved:
-    """Training as fast as the costs say, whether such runs were measured or not: what ranks plans is one figure."""
-    if resolved.problem.kind != "train":
+    """As good as the costs say, whether such runs were measured or not: what ranks plans is one figure."""
+    if resolved.problem.kind not in ("train", "serve"):
         return resolved
     return unfixed(resolved, {**resolved.problem.options, "choice": "fastest"})
 

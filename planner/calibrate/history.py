@@ -6,6 +6,7 @@ from typing import Any
 
 from planner.calibrate.fit import EfficiencyFit
 from planner.costs.rates.calibration import Calibration, Efficiencies
+from planner.costs.rates.forms import forms_document, pairs_of
 from planner.costs.rates.spread import SIDES, ErrorSpread
 from planner.documents.units import significant
 
@@ -40,7 +41,7 @@ def document_of(fit: EfficiencyFit, base: Calibration, *, date: str, sources: tu
     }
     if fit.held_out is not None:
         document["step_time_error"]["groups_left_out"] = fit.held_out.as_json()
-    return document | training_of(base)
+    return document | {"forms": forms_document(pairs_of(base.forms))} | training_of(base)
 
 
 def training_of(base: Calibration) -> dict[str, Any]:

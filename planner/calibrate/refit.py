@@ -22,10 +22,11 @@ from planner.calibrate.serving import ServingRow
 from planner.calibrate.shared import fit_shared
 from planner.calibrate.terms import DeploymentTerms
 from planner.costs.rates.calibration import Calibration
+from planner.costs.rates.forms import forms_document, pairs_of
 from planner.costs.rates.spread import GroupBias
 from planner.documents.files import digest
 from planner.errors import PlannerError
-from planner.estimate.case import Case
+from planner.estimate.case import Case, measured_forms
 from planner.estimate.closed_loop import MeanTimes
 
 
@@ -61,12 +62,14 @@ class Refit:
             self.fitted, base.spreads, self.groups.keys() | base.groups, rows=self.num_rows, data=data
         )
         runs = {group: rounded(bias) for group, bias in sorted({**base.runs, **self.groups}.items())}
+        own = measured_forms(row.case for row in rows) if base.forms else ()
         sources = ", ".join(dict.fromkeys(row.source for row in rows))
         return (
             document
             | training_of(base)
             | {
                 "runs": runs,
+                "forms": forms_document([*pairs_of(base.forms), *own]),
                 "source": f"fitted to {self.num_rows} measured deployments of {sources}; started from {base.name}",
                 "date": date,
                 "previous": {"calibration": base.name, "digest": base.digest},

@@ -1,9 +1,11 @@
 """One serving deployment to estimate, as plain numbers: model, GPUs, parallelism, lengths, load."""
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from planner.costs.rates.calibration import section_of
+from planner.costs.rates.forms import Form, form_of
 from planner.costs.rates.spread import group_of_runs
 from planner.costs.serving.speculation import Drafter
 from planner.hardware.cluster import Pool
@@ -99,3 +101,11 @@ class Refused:
 
     id: str
     reason: str
+
+
+def measured_forms(cases: Iterable[Case]) -> Iterator[tuple[str, Form]]:
+    """Function and form of every instance of these deployments; degrees of 0 are those of a model without experts."""
+    for case in cases:
+        parts = [("colocated" if case.prefill is None else "decode", case.decode)]
+        parts += [] if case.prefill is None else [("prefill", case.prefill)]
+        yield from ((function, form_of(part.tp, part.pp, part.dp, part.moe_tp, part.ep)) for function, part in parts)

@@ -96,11 +96,22 @@ def next_best_facts(envelope: Envelope) -> Iterator[Fact]:
         if isinstance(value, (int, float)) and isinstance(loss, (int, float)):
             what = f"next best evaluated, {name}: {figure(metric, value)}, {100 * loss:.1f} % worse"
             if loss < 0.0:
-                what = f"faster by the costs alone, {name}: {figure(metric, value)}, {-100 * loss:.1f} % better"
-                what += passed_text(other)
+                what = f"{passed_title(envelope)}, {name}: {figure(metric, value)}{beside_text(metric, other)}, "
+                what += f"{-100 * loss:.1f} % better{passed_text(other)}"
             yield Fact("alternative", what, ("objective",), figures={metric: float(value), "loss": float(loss)})
         else:
             yield Fact("alternative", f"no plan at all: {name}", ("objective",))
+
+
+def passed_title(envelope: Envelope) -> str:
+    """What a plan is that was passed for another."""
+    return f"{'faster' if envelope.kind == 'train' else 'better'} by the costs alone"
+
+
+def beside_text(metric: str, other: Mapping[str, JsonValue]) -> str:
+    """What formulas make of the plan itself, where what they make of another stands beside that."""
+    beside = other.get("beside")
+    return f" by formulas, which give this one {figure(metric, beside)}" if isinstance(beside, int | float) else ""
 
 
 def passed_text(other: Mapping[str, JsonValue]) -> str:

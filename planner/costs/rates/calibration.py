@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.arrays import Floats
+from planner.costs.rates.forms import Forms, forms_of
 from planner.costs.rates.run_beliefs import mapping, runs_of
 from planner.costs.rates.spread import FEATURES, SIDES, ErrorSpread, GroupBias
 from planner.documents.files import digest
@@ -244,6 +245,7 @@ class Calibration:
     training: TrainingSection | None = None
     runs: Mapping[str, GroupBias] = field(default_factory=dict)  # what a user's own tell of groups
     groups: frozenset[str] = frozenset()  # of runs that the fit has seen (`group_of_runs`); empty: nothing is known
+    forms: Forms = field(default_factory=dict)  # of instances of these runs and one's own; empty: nothing is known
 
     def spreads_of(self, groups: Iterable[str]) -> dict[str, ErrorSpread]:
         """How far predictions of runs of these groups err: further where one of them was not seen."""
@@ -300,7 +302,10 @@ def _parse(document: Document, name: str) -> Calibration:
     training = _training(data["training"], document, name) if "training" in data else None
     source = str(data.get("source", ""))
     runs = runs_of(data.get("runs", {}), document)
-    return Calibration(name, efficiencies, engines, digest(identity), source, tables, spreads, training, runs, groups)
+    forms = forms_of(data.get("forms", {}), (run for own in runs.values() for run in own.seen), document)
+    return Calibration(
+        name, efficiencies, engines, digest(identity), source, tables, spreads, training, runs, groups, forms
+    )
 
 
 def _shipped_training() -> TrainingSection:

@@ -15,8 +15,9 @@ from planner.costs.rates.calibration import Calibration, load_calibration
 from planner.costs.rates.spread import all_hold, group_of_runs
 from planner.costs.serving.chances import errs_as, share_within_limits
 from planner.errors import Infeasible
+from planner.kinds.serve.choice import chosen
 from planner.kinds.serve.options import ServeDecision
-from planner.kinds.serve.steady.search import prepare, search
+from planner.kinds.serve.steady.search import prepare
 from planner.plan.schema import AtConfidence, Envelope
 from planner.problem.confidence import BY_ESTIMATE, leaves_open
 from planner.problem.resolve import Resolved
@@ -104,8 +105,7 @@ def _by_formulas(resolved: Resolved, limits: Limits) -> float | None:
     """The best objective by formulas; not told beside memory for prefixes, which is another search."""
     if resolved.problem.cache is not None:
         return None
-    setting = prepare(resolved)
-    outcome = search(setting, setting.targets, limits, tie_break=False)
+    outcome = chosen(prepare(resolved), limits).outcome
     return outcome.objective if outcome.has_mix else None
 
 

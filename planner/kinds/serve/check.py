@@ -45,6 +45,9 @@ def check(envelope: Envelope, decision: ServeDecision) -> list[Finding]:
     if envelope.certificate.confidence is not None:
         findings.append(_confidence(envelope.certificate.confidence, problem))
     findings += [*_models(decision, problem), *_orders(decision, problem), *proof_findings(envelope, decision, problem)]
+    if envelope.certificate.within is not None:
+        part = envelope.model_copy(update={"certificate": envelope.certificate.within})
+        findings += proof_findings(part, decision, problem)
     findings += legality(decision, problem)
     findings += repriced(envelope, decision, problem)
     findings += repriced_drafts(envelope, decision, problem)

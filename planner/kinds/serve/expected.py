@@ -4,7 +4,8 @@ Predictions err, so that a plan which just keeps its limits breaks them about as
 the margins of a confidence c (`slo.confidence`) they hold with c at least, all together where errors go together:
 
     Sets        c in CONFIDENCES
-    Parameters  V_c  the most output of a mix that keeps the limits at c; B_c its proven bound
+    Parameters  V_c  the most output of a mix that keeps the limits at c, of those that `choice` prefers; B_c a proven
+                     bound on that of all
     Maximise    c V_c
     (E1) V falls with c:  d V_d <= d B_c  for d > c
 
@@ -19,7 +20,8 @@ from dataclasses import dataclass, replace
 from planner.costs.rates.calibration import load_calibration
 from planner.errors import PlannerError
 from planner.kinds.serve.by_default import has_own_runs
-from planner.kinds.serve.steady.search import ServeSetting, prepare, search
+from planner.kinds.serve.choice import chosen
+from planner.kinds.serve.steady.search import ServeSetting, prepare
 from planner.plan.schema import AtConfidence, Expected
 from planner.problem.confidence import BY_ESTIMATE
 from planner.problem.resolve import Resolved
@@ -110,10 +112,11 @@ def _searched(first: ServeSetting, resolved: Resolved, confidence: float, limits
     """The most output at a confidence; no objective where no mix keeps the limits."""
     limits.tell(f"searching at a confidence of {confidence:.0%}")
     setting = replace(prepare(replace(resolved, confidence=confidence)), priced=first.priced)
-    outcome = search(setting, setting.targets, limits, tie_break=False)
+    picked = chosen(setting, limits)
+    outcome = picked.outcome
     if not outcome.has_mix:
         return AtConfidence(confidence=confidence, bound=0.0 if outcome.proven else None)
-    bound = outcome.result.bound
+    bound = picked.best.result.bound
     return AtConfidence(
         confidence=confidence,
         objective=outcome.objective,

@@ -80,6 +80,11 @@ class ServeOptions(Spec):
         default=(False,),
         description="whether engines share one KV cache, and join for long prefills and part again (LoongServe)",
     )
+    choice: Literal["measured", "fastest"] = Field(
+        default="measured",
+        description="the best plan, or where predictions do not tell them apart one whose instances are split as runs "
+        "were; all compete where sides stand apart or `judged_by` is simulation",
+    )
     judged_by: Literal["queueing", "verification", "simulation"] | None = Field(
         default=None,
         description="what judges whether a plan keeps its limits: formulas of waits; simulation of what these propose; "

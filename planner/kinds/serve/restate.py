@@ -11,6 +11,7 @@ from pydantic import JsonValue
 
 from planner.errors import PlannerError
 from planner.kinds.serve.cached.again import beside_memory_again, bought_again, memory_findings
+from planner.kinds.serve.choice import passed_in, restricted, with_part
 from planner.kinds.serve.options import ServeDecision, ServeOptions
 from planner.kinds.serve.plan.certificate import METHOD, TOLERANCE, axes_of, certificate, objective
 from planner.kinds.serve.plan.context import beyond_predictions
@@ -27,7 +28,7 @@ from planner.kinds.serve.verified.verifiable import estimated_again
 from planner.plan.findings import Finding
 from planner.plan.instance_types import name_of_role
 from planner.plan.restated import LeftOut, Restated, unproven
-from planner.plan.schema import Certificate, Envelope, Prediction
+from planner.plan.schema import Certificate, Envelope, Prediction, Proven
 from planner.plan.sides import ffn_roles
 from planner.problem.recorded import AtHand, NotAtHand, resolved_again
 from planner.solvers.dualtree import DualTree
@@ -192,14 +193,30 @@ def _steady(stated: Envelope, setting: ServeSetting, outcome: Outcome, decision:
     if proof.get("method") != METHOD:
         proven = _priced_anew(outcome)
     else:
-        tree = proof.get("tree")
-        model, columns = build(reduce(outcome.formulated.problem, keep=used_shapes(outcome.solution))[0])
-        made = MixCertificate(model, DualTree.from_dict(tree if isinstance(tree, dict) else {}), columns.objective_unit)
-        proven = certificate(setting, outcome, made, _listed(stated.certificate.next_best))
+        proven = _of_all(stated.certificate, setting, outcome)
         proven = beside_memory_again(proven, stated.certificate)
     chosen = {"expected": stated.certificate.expected, "confidences": stated.certificate.confidences}
     proven = proven.model_copy(update=chosen)
     return estimated_again(steady_plan(setting, outcome, proven, decision.frontier), setting, stated.certificate)
+
+
+def _of_all(stated: Certificate, setting: ServeSetting, outcome: Outcome) -> Certificate:
+    """What is proven of all plans, and of those of measured forms where a better one of others was passed."""
+    proven, passed = _proven_again(stated, setting, outcome), passed_in(stated)
+    if passed is None:
+        return proven
+    forms, part = setting.calibration.forms, stated.within
+    own = part and _proven_again(part, replace(setting, forms=forms), restricted(outcome, forms))
+    return with_part(proven, own, passed)
+
+
+def _proven_again(stated: Proven, setting: ServeSetting, outcome: Outcome) -> Certificate:
+    """The certificate of a mix, with the stated proof for its model built again."""
+    tree = stated.proof.get("tree")
+    model, columns = build(reduce(outcome.formulated.problem, keep=used_shapes(outcome.solution))[0])
+    made = MixCertificate(model, DualTree.from_dict(tree if isinstance(tree, dict) else {}), columns.objective_unit)
+    own = replace(outcome, result=replace(outcome.result, stop_reason=stated.stop_reason))
+    return certificate(setting, own, made, _listed(stated.next_best))
 
 
 def _listed(value: JsonValue) -> Sequence[JsonValue]:

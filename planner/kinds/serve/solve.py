@@ -3,10 +3,12 @@
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 from planner.errors import Infeasible, PlannerError, Stopped
 from planner.kinds.serve.bounds.least_times import impossible_limits
 from planner.kinds.serve.by_default import solved_by_default
+from planner.kinds.serve.choice import Chosen, ProofOf, chosen, over_all
 from planner.kinds.serve.expected import counts_expected, most_expected
 from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.plan.decode import decode
@@ -56,16 +58,17 @@ def _solved(resolved: Resolved, limits: Limits) -> Envelope:
 
         require_simulable(setting)
     limits.tell("pricing candidates")
-    setting, outcome = _searched(setting, limits)
+    picked = chosen(setting, limits, _searched)
+    setting, outcome = picked.whole, picked.outcome
     why = ASKED if level == "queueing" else unverifiable(setting)
     impossible = impossible_limits(setting) if outcome.has_mix or outcome.proven else []
     if impossible:
         raise Infeasible(impossible, proved=True)
     if level in (None, "verification") and why is None and (outcome.has_mix or outcome.proven):
-        from planner.kinds.serve.verified.orders import solve_verified
+        from planner.kinds.serve.verified.preferred import solve_preferred
 
         try:
-            return solve_verified(setting, outcome, limits, started_s)
+            return solve_preferred(picked, limits, started_s)
         except Unverified as ended:
             why = str(ended)
     if level == "verification":
@@ -78,7 +81,7 @@ def _solved(resolved: Resolved, limits: Limits) -> Envelope:
         from planner.kinds.serve.simulated.solve import solve_by_simulation
 
         return solve_by_simulation(setting, outcome, limits)
-    return estimated(_proven(setting, outcome, limits), why)
+    return estimated(_proven(picked, limits), why)
 
 
 def _searched(setting: ServeSetting, limits: Limits) -> tuple[ServeSetting, Outcome]:
@@ -93,7 +96,7 @@ def _searched(setting: ServeSetting, limits: Limits) -> tuple[ServeSetting, Outc
         if used == setting.spread_gpus:
             break
         limits.tell(f"searching with what is in flight spread over {used} GPUs")
-        spread = prepare(setting.resolved, spread_gpus=used)
+        spread = replace(prepare(setting.resolved, spread_gpus=used), forms=setting.forms)
         following = search(spread, spread.targets, limits)
         if not following.has_mix:
             break
@@ -103,19 +106,24 @@ def _searched(setting: ServeSetting, limits: Limits) -> tuple[ServeSetting, Outc
 
 def solve_by_formulas(resolved: Resolved, limits: Limits) -> Envelope:
     """The best plan by formulas; raises Infeasible where there is none."""
-    setting, outcome = _searched(prepare(resolved), limits)
-    if not outcome.has_mix:
-        raise explain_infeasible(setting, limits)
-    return _proven(setting, outcome, limits)
+    picked = chosen(prepare(resolved), limits, _searched)
+    if not picked.outcome.has_mix:
+        raise explain_infeasible(picked.setting, limits)
+    return _proven(picked, limits)
 
 
-def _proven(setting: ServeSetting, outcome: Outcome, limits: Limits) -> Envelope:
+def _proven(picked: Chosen, limits: Limits) -> Envelope:
     """The plan of a mix with its certificate, placed where it can stand."""
     limits.tell("proving the bound")
-    waiting = any(target.clients is not None for target in setting.targets)
-    proof = certify(
-        outcome.formulated.problem, outcome.result, node_limit=PROOF_NODES_WAITING if waiting else PROOF_NODES
-    )
+    waiting = any(target.clients is not None for target in picked.setting.targets)
+    proof_of = partial(certify, node_limit=PROOF_NODES_WAITING if waiting else PROOF_NODES)
+    plan, outcome = _placed(picked.setting, picked.outcome, proof_of, limits)
+    return over_all(picked, plan, outcome, proof_of)
+
+
+def _placed(setting: ServeSetting, outcome: Outcome, proof_of: ProofOf, limits: Limits) -> tuple[Envelope, Outcome]:
+    """The plan of a mix that can stand, or of one near it that can, and that mix."""
+    proof = proof_of(outcome.formulated.problem, outcome.result)
     points = frontier(setting, limits) if setting.resolved.problem.objective.pareto is not None else ()
     while True:
         try:
@@ -125,7 +133,7 @@ def _proven(setting: ServeSetting, outcome: Outcome, limits: Limits) -> Envelope
             continue
         crowded = _crowded(outcome, ServeDecision.model_validate(plan.decision))
         if not crowded:
-            return plan
+            return plan, outcome
         limits.tell("leaving more room for what fails together")
         outcome = _with_losses(setting, outcome, crowded, limits)
 

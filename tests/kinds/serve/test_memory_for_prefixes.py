@@ -124,12 +124,12 @@ def test_a_search_of_memory_that_the_time_limit_ends_is_not_called_finished(
 ) -> None:
     known, told = resolved(folder), iter([plan])
 
-    def verified(_: object, __: object, limits: Limits, *___: object) -> Envelope:
+    def verified(_: object, limits: Limits, *__: object) -> Envelope:
         for known_plan in told:
             return known_plan
         raise OutOfTime(f"the time limit of {limits.time_limit_s} s came first")
 
-    monkeypatch.setattr(cached_solve, "solve_verified", verified)
+    monkeypatch.setattr(cached_solve, "solve_preferred", verified)
     search_of = MemorySearch(prepare(known), prefix_choices_of(known), Limits(time_limit_s=60.0))
     memory = VerifiedMemory(search_of, ProblemBounds(search_of.free))
     cut, _ = memory.plan(search_of.cheapest())

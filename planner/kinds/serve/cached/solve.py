@@ -12,19 +12,22 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from pydantic import JsonValue
 
 from planner.errors import Infeasible, PlannerError, Stopped
 from planner.kinds.serve.bounds.bound import ProblemBounds
 from planner.kinds.serve.cached.choices import prefix_choices_of
+from planner.kinds.serve.choice import chosen, searched
 from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.plan.memory import MEMORY, beside_memory
 from planner.kinds.serve.steady.conflicts.limits import explain_infeasible
 from planner.kinds.serve.steady.search import ServeSetting, prepare, search
 from planner.kinds.serve.verified.budget import OutOfTime
 from planner.kinds.serve.verified.loop import Brief
-from planner.kinds.serve.verified.orders import TIME_LIMIT, solve_verified
+from planner.kinds.serve.verified.orders import TIME_LIMIT
+from planner.kinds.serve.verified.preferred import solve_preferred
 from planner.kinds.serve.verified.verifiable import ASKED, Unverified, estimated, unverifiable
 from planner.plan.schema import Envelope
 from planner.problem.cached_prefixes import CachedPrefixes
@@ -220,9 +223,9 @@ class VerifiedMemory:
         if cached is None:
             return None
         beside = with_memory(setting, cached)
-        outcome = search(beside, beside.targets, limits)
+        picked = chosen(beside, limits, partial(searched, tie_break=True))
         try:
-            return solve_verified(beside, outcome, limits, self.started_s, self.bounds, Brief(self.grids, below))
+            return solve_preferred(picked, limits, self.started_s, self.bounds, Brief(self.grids, below))
         except Unverified as ended:
             self.why = str(ended)
             self.cut = self.cut or isinstance(ended, OutOfTime)

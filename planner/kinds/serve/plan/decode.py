@@ -16,6 +16,7 @@ from planner.kinds.serve.plan.memory import prefix_memory, with_tiers
 from planner.kinds.serve.plan.own_runs import limit_margins, time_beliefs
 from planner.kinds.serve.plan.place import placement_blocks
 from planner.kinds.serve.plan.steps import step_evidence
+from planner.kinds.serve.steady.allowed import is_measured, text_of
 from planner.kinds.serve.steady.attention_ffn import advice
 from planner.kinds.serve.steady.candidates import Candidate
 from planner.kinds.serve.steady.context import role_context
@@ -386,6 +387,10 @@ def _evidence(setting: ServeSetting, used: Sequence[RoleInUse]) -> Evidence:
     notes = {note for pricer in pricers if isinstance(pricer, Profiled) for note in pricer.notes}
     if not any(isinstance(pricer, Profiled) for pricer in pricers):
         notes.add("no kernel tables were given: every time is analytical, from data-sheet rates and named efficiencies")
+    forms = setting.calibration.forms
+    whole = [item.candidate for item in used if forms and item.candidate.ffn is None]
+    if far := dict.fromkeys(text_of(candidate) for candidate in whole if not is_measured(candidate, forms)):
+        notes.add(f"no measurement near: no run has {', '.join(far)}")
     return Evidence(
         basis=weighted_shares((item.count * item.candidate.devices, item.candidate.basis) for item in used),
         sources=tuple(dict.fromkeys(pricer.name for pricer in pricers)),

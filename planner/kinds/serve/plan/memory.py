@@ -72,6 +72,7 @@ def beside_memory(proven: Certificate, memory: Mapping[str, JsonValue] | None) -
             "bound": bound,
             "gap": gap,
             "proof": {**proven.proof, MEMORY: dict(memory)},
+            "within": None,  # which is of mixes beside this memory alone
         }
     )
 

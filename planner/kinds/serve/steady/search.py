@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from planner.costs.rates.calibration import Calibration, load_calibration
+from planner.costs.rates.forms import Forms
 from planner.costs.rates.near_runs import NearRuns
 from planner.costs.rates.pricer import make_pricer, open_store, profile_paths
 from planner.costs.rates.profiled import Profiled
@@ -63,6 +64,7 @@ class ServeSetting:
     ways: dict[str, tuple[Way, ...]]  # of caches from prefill to decode, by model
     priced: dict[tuple[str, int, str], PricedPoints] = field(default_factory=dict)  # by model, pool and role
     spread_gpus: int | None = None  # that requests in flight are spread over, where own runs are near; None: any load
+    forms: Forms | None = None  # that instances are held to; None: any
 
     @property
     def pooling(self) -> bool:
@@ -386,4 +388,4 @@ def list_candidates(
             judged=judged,
         )
         candidates += candidate_search.candidates(of_model, len(targets))
-    return list(allowed(candidates, setting.options, [pool.name for pool in pools], tally))
+    return list(allowed(candidates, setting.options, [pool.name for pool in pools], tally, setting.forms))

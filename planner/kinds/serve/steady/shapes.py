@@ -53,10 +53,14 @@ class InstanceShape:
         return type_degrees(self.all_degrees)
 
     @property
+    def sizes(self) -> tuple[int, int, int, int, int]:
+        """tp, pp, dp, moe_tp and ep."""
+        return self.tp, self.pp, self.dp, self.moe_tp, self.ep
+
+    @property
     def all_degrees(self) -> tuple[int, ...]:
-        """tp, pp, dp, moe_tp, ep, micro-batches, pieces and redundant experts: what `Shards.of` takes."""
-        sizes = (self.tp, self.pp, self.dp, self.moe_tp, self.ep)
-        return (*sizes, self.micro_batches, self.pieces, self.redundant)
+        """The sizes, micro-batches, pieces and redundant experts: what `Shards.of` takes."""
+        return (*self.sizes, self.micro_batches, self.pieces, self.redundant)
 
     @property
     def limits(self) -> dict[str, float | int | str]:
