@@ -58,15 +58,16 @@ def render_diff(difference: "PlanDiff", *, verbose: bool = False) -> str:
 
 
 def _decided(changes: "Sequence[FieldChange]", *, verbose: bool) -> Iterator[tuple[str, str, str]]:
-    """A row a change, or one for those of a list that are alike."""
+    """A row a change, or one for those of a list that are alike, where the first of them stands."""
     alike: dict[tuple[str, str], list[FieldChange]] = {}
     for change in changes:
         alike.setdefault((change.action, change.alike or change.path), []).append(change)
-    for (action, path), rows in alike.items():
+    for change in changes:
+        rows = alike[change.action, change.alike or change.path]
         if verbose or len(rows) <= _FEW:
-            yield from ((action, short_path(change.path), _arrow(change)) for change in rows)
-        else:
-            yield action, short_path(path), _counted(rows)
+            yield change.action, short_path(change.path), _arrow(change)
+        elif change is rows[0]:
+            yield change.action, short_path(change.alike), _counted(rows)
 
 
 def _counted(rows: "Sequence[FieldChange]") -> str:
