@@ -34,6 +34,7 @@ from pydantic import JsonValue
 from planner.costs.operators.work import Shards
 from planner.costs.serving.media import encode_times
 from planner.kinds.serve.bounds.demands import Workload, workloads_of
+from planner.kinds.serve.bounds.dominance import undominated
 from planner.kinds.serve.bounds.engines import EngineType, ListedType, listed_types
 from planner.kinds.serve.bounds.types import TypeBound, WorkloadBound, type_bound
 from planner.kinds.serve.steady.candidates import Candidate, Capacity
@@ -166,18 +167,16 @@ class ProblemBounds:
         if formulated.problem.maximising:
             for row in range(len(self._listed)):
                 self._estimate(row)
-        while unpriced := self._used_in_parts() - self._priced:
-            for row in unpriced:
-                self._price(row)
-        while (bound := bound_of_types(self.setting, self._bounds, self._workloads)).used - self._priced:
-            for row in bound.used - self._priced:
-                self._price(row)
-        return bound
+        for whole in (False, True):  # where instances may be parts of one, the best mix is soon known
+            while unpriced := self._used(whole=whole) - self._priced:
+                for row in unpriced:
+                    self._price(row)
+        return bound_of_types(self.setting, self._bounds, self._workloads)
 
-    def _used_in_parts(self) -> frozenset[int]:
-        """The types that the best mix uses where instances may be parts of one, which is soon known."""
+    def _used(self, *, whole: bool) -> frozenset[int]:
+        """The types that the best mix uses, of `whole` instances or of parts of them too."""
         program = _Program.of(self.setting, self._bounds, self._workloads)
-        return program.used(program.solved(whole=False))
+        return program.used(program.solved(whole=whole))
 
 
 def proven_bound(setting: ServeSetting) -> Bound:
@@ -260,11 +259,15 @@ class _Program:
         candidates = [_candidate(bound, channel) for bound, channel in placed]
         targets = [replace(target, transfer_bytes=0.0, draft_bytes=0.0) for target in setting.targets]
         formulated = formulate(setting.resolved, targets, candidates)
-        problem = replace(formulated.problem, links=None, limits=replace(formulated.problem.limits, shapes=None))
+        shapes = formulated.problem.shapes
+        kept = undominated(shapes, [bound for bound, _ in placed])
+        limits = replace(formulated.problem.limits, shapes=None)
+        problem = replace(formulated.problem, shapes=tuple(shapes[c] for c in kept), links=None, limits=limits)
         formulated = replace(formulated, problem=problem)
         model, variables = _in_price_steps(problem, *build(problem))
-        _add_limits(model, variables, formulated, [bound for bound, _ in placed], workloads)
-        return cls(formulated, model, variables, number_of, setting.resolved.problem.seed)
+        good_share = [_good_share(types, w) for w in range(len(workloads))]
+        _add_limits(model, variables, formulated, [placed[c][0] for c in kept], workloads, good_share)
+        return cls(formulated, model, variables, [number_of[c] for c in kept], setting.resolved.problem.seed)
 
     def used(self, answer: SolveResult[Solution]) -> frozenset[int]:
         """The types that a solution has instances of, or parts of them."""
@@ -376,8 +379,9 @@ def _add_limits(
     formulated: Formulated,
     bounds: Sequence[TypeBound],
     workloads: Sequence[Workload],
+    good_share: Sequence[float],
 ) -> None:
-    """(B1) to (B6), with rates in the unit of the mix."""
+    """(B1) to (B6), with rates in the unit of the mix; `good_share` of all requests must keep the percentile."""
     shapes, unit = formulated.problem.shapes, variables.rate_unit_per_s
     x = {(c, w): shapes[c].rate_per_s[w] / unit * busy for (c, w), busy in variables.u.items()}
     most = [model.upper[served.column] for served in variables.d]
@@ -408,14 +412,14 @@ def _add_limits(
         if workload.tpot is not None and workload.tpot.share is None:
             model.add(total(spent[w]) <= workload.several * served, f"B4[{w}]")
         elif workload.tpot is not None:
-            share = min(_good_share(bounds, w), 1.0)
-            model.add(total(good[w]) >= share * served, f"B3[{w}]")
+            model.add(total(good[w]) >= good_share[w] * served, f"B3[{w}]")
         _add_first_tokens(model, bounds, x, served, w, workload)
 
 
 def _good_share(bounds: Sequence[TypeBound], w: int) -> float:
     """The share of all requests that must keep the percentile, by the type that serves the fewest tokens of them."""
-    return min(each.good_share for bound in bounds if (each := bound.workloads[w]) and bound.engine.decodes)
+    shares = (each.good_share for bound in bounds if (each := bound.workloads[w]) and bound.engine.decodes)
+    return min(shares, default=1.0)
 
 
 def _add_first_tokens(
