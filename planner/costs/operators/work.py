@@ -104,6 +104,12 @@ class Work:
         return replace(self, queries=np.broadcast_to(queries, self.decode_sequences.shape))
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        """That of the points: [N], or more axes that the fields have apart."""
+        stated = (getattr(self, field.name) for field in fields(self))
+        return np.broadcast_shapes(*(values.shape for values in stated if values is not None))
+
+    @property
     def tokens(self) -> Floats:
         """New tokens of the step on one attention rank."""
         return self.prefill_tokens + self.decode_tokens

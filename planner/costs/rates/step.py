@@ -1,6 +1,6 @@
 """Time of one step from its operators: the sum of kernel times and overheads, with the evidence of each part."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from planner.costs.operators.kernels import (
 )
 from planner.costs.operators.work import Shards, Work
 from planner.costs.rates.calibration import EngineOverheads
-from planner.costs.rates.evidence import Basis
+from planner.costs.rates.evidence import Basis, KernelTime
 from planner.costs.rates.overlap import cycle_s, halved, slowed_by_exchange
 from planner.costs.rates.pricer import Pricer
 from planner.models.architecture import Architecture
@@ -61,34 +61,45 @@ class StepTime:
         return {basis.name.lower(): float(seconds[basis] / total) for basis in Basis if seconds[basis] > 0}
 
 
-def price_operators(operators: list[Operator], pricer: Pricer, num_points: int) -> StepTime:
-    """Sum the operators' times; the host part is zero."""
-    device = np.zeros(num_points)
-    by_basis = np.zeros((len(Basis), num_points))
+def price_operators(operators: list[Operator], pricer: Pricer, points: int | tuple[int, ...]) -> StepTime:
+    """Sum the operators' times over so many points, or points of that shape; the host part is zero."""
+    device = np.zeros(points)
+    by_basis = np.zeros((len(Basis), *device.shape))
     by_operator: dict[str, Floats] = {}
     for op in operators:
-        priced = pricer.price(op)
+        priced = _priced(op, pricer)
         seconds = priced.seconds * op.count
         device += seconds
-        first = priced.basis[0] if num_points else Basis.ANALYTICAL
+        first = priced.basis.flat[0] if priced.basis.size else Basis.ANALYTICAL
         if (priced.basis == first).all():
             by_basis[first] += seconds
         else:
             for basis in np.unique(priced.basis):
                 by_basis[basis] += np.where(priced.basis == basis, seconds, 0.0)
         by_operator[op.name] = by_operator.get(op.name, 0.0) + seconds
-    return StepTime(device, np.zeros(num_points), by_operator, by_basis)
+    return StepTime(device, np.zeros(points), by_operator, by_basis)
+
+
+def _priced(op: Operator, pricer: Pricer) -> KernelTime:
+    """An operator's time on the axes that its own sizes have, each of which pricers see once, one after the other."""
+    sizes = {each.name: size for each in fields(op) if isinstance(size := getattr(op, each.name), np.ndarray)}
+    shape = np.broadcast_shapes(*(size.shape for size in sizes.values()))
+    if len(shape) <= 1:
+        return pricer.price(op)
+    time = pricer.price(replace(op, **{name: np.broadcast_to(size, shape).ravel() for name, size in sizes.items()}))
+    return KernelTime(time.seconds.reshape(shape), time.basis.reshape(shape))
 
 
 def step_time(arch: Architecture, pricer: Pricer, shards: Shards, work: Work, engine: EngineOverheads) -> StepTime:
     """The time of one forward step [N], one micro-batch through all pipeline stages.
 
-    Shards and work are arrays of equal length; an idle point (no tokens) costs nothing. Stages run at the pace of the
+    Shards and work are arrays of equal length, or those of one instance beside work on several axes, where an operator
+    is priced on those that it depends on; an idle point (no tokens) costs nothing. Stages run at the pace of the
     fullest one, ceil(layers / pp) layers, and each launches its part of the step from its own host.
     """
     operators = list(forward(arch, shards, work))
     triton_layers = pricer.triton_layers(arch) if engine.triton_launch_s else 0.0
-    priced = price_operators(operators, pricer, len(shards))
+    priced = price_operators(operators, pricer, work.shape)
     whole = _step(arch, shards, work, engine, operators, priced, triton_layers)
     if not np.any(shards.micro_batches > 1.0):
         return whole.slower(pricer.slowdown_of(shards))
@@ -133,9 +144,8 @@ def _two_batches(halves: list[Operator], pricer: Pricer, work: Work) -> StepTime
     leaves the network to move tokens by itself, between copies before and behind (DeepEP's normal and low-latency
     kernels).
     """
-    num_points = len(work.tokens)
-    moved = price_operators([op for op in halves if op.name in EXCHANGED], pricer, num_points)
-    computed = price_operators([op for op in halves if op.name not in EXCHANGED], pricer, num_points)
+    moved = price_operators([op for op in halves if op.name in EXCHANGED], pricer, work.shape)
+    computed = price_operators([op for op in halves if op.name not in EXCHANGED], pricer, work.shape)
     slowed = np.where(work.prefill_sequences > 0, slowed_by_exchange(pricer.multiprocessors), 1.0)
     work_s = computed.device_s * slowed
     device_s = cycle_s((work_s, moved.device_s), 2.0)
@@ -143,12 +153,12 @@ def _two_batches(halves: list[Operator], pricer: Pricer, work: Work) -> StepTime
     by_operator = {name: 2.0 * slowed * seconds for name, seconds in computed.by_operator.items()}
     by_operator |= {name: shown * seconds for name, seconds in moved.by_operator.items()}
     by_basis = 2.0 * slowed * computed.by_basis + shown * moved.by_basis
-    return StepTime(device_s, np.zeros(num_points), by_operator, by_basis)
+    return StepTime(device_s, np.zeros_like(device_s), by_operator, by_basis)
 
 
 def _chosen(first: Bools, chosen: StepTime, other: StepTime) -> StepTime:
     """The one or the other step at each point."""
-    none = np.zeros(len(first))
+    none = np.zeros(first.shape)
     names = dict.fromkeys((*other.by_operator, *chosen.by_operator))
     return StepTime(
         np.where(first, chosen.device_s, other.device_s),

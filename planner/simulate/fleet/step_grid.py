@@ -114,8 +114,10 @@ def step_grid(
     from planner.costs.rates.step import host_s, joint_of, joint_step, step_time
     from planner.costs.serving.tables import geometric_axis
 
+    apart = drafter is None
+
     def seconds_of(work: "Work") -> Floats:
-        many = shards.take(np.zeros(len(work.tokens), dtype=np.intp))
+        many = shards if apart else shards.take(np.zeros(len(work.tokens), dtype=np.intp))
         times = step_time(arch, pricer, many, work, engine)
         own_s = times.device_s + host_s(shards, work, engine) - joint_of(times) if joint_apart else times.seconds
         return own_s + drafting_s(drafter, pricer, many, work)
@@ -127,6 +129,7 @@ def step_grid(
         chunk_tokens=chunk_tokens,
         draft_tokens=draft_tokens,
         shortest_context=shortest_context,
+        apart=apart,
     )
     if not joint_apart:
         return grid
@@ -145,8 +148,12 @@ def grid_of(
     chunk_tokens: int,
     draft_tokens: int = 0,
     shortest_context: bool = False,
+    apart: bool = False,
 ) -> StepGrid:
-    """The steps of an instance whose work takes `seconds_of` it; axes and drafts as in `step_grid`."""
+    """The steps of an instance whose work takes `seconds_of` it; axes and drafts as in `step_grid`.
+
+    With `apart`, the work has the four axes apart, of which each of its parts has those that it depends on.
+    """
     from planner.costs.operators.work import Work
     from planner.costs.serving.tables import geometric_axis
 
@@ -159,12 +166,11 @@ def grid_of(
     attended = attended[(attended >= min(32.0, longest_tokens)) | (attended == 1.0)]
 
     def price(batch: ArrayLike, context: ArrayLike, count: ArrayLike, mean: ArrayLike) -> Floats:
-        batch_N, context_N, count_N, mean_N = (
-            mesh.ravel() for mesh in np.meshgrid(batch, context, count, mean, indexing="ij")
-        )
+        mesh = np.meshgrid(batch, context, count, mean, indexing="ij", sparse=apart)
+        batch_N, context_N, count_N, mean_N = mesh if apart else (axis.ravel() for axis in mesh)
         prompts_N = np.where(count_N > 0, np.clip(count_N / np.maximum(2.0 * mean_N - 1.0, 1.0), 1.0, None), 0.0)
         before_N = np.maximum(mean_N - (count_N / np.maximum(prompts_N, 1.0) + 1.0) / 2.0, 0.0)
-        work = Work.of(count_N, prompts_N, np.where(count_N > 0, before_N, 0.0), batch_N, context_N)
+        work = Work(count_N, prompts_N, np.where(count_N > 0, before_N, 0.0), batch_N, context_N)
         if draft_tokens:
             work = work.with_drafts(draft_tokens)
         return np.asarray(np.where(work.tokens > 0, seconds_of(work), 0.0), dtype=np.float64)
@@ -179,7 +185,7 @@ def drafting_s(drafter: "Drafter | None", pricer: "Pricer", shards: "Shards", wo
     from planner.costs.serving.speculation import drafting_step
 
     if drafter is None:
-        return np.zeros(len(work.tokens))
+        return np.zeros(work.shape)
     if work.queries is None:
         work = replace(work, decode_sequences=np.zeros_like(work.decode_sequences)).with_drafts(1.0)
     return drafting_step(drafter, pricer, shards, work).device_s
