@@ -1,6 +1,7 @@
 """Time of one step from its operators: the sum of kernel times and overheads, with the evidence of each part."""
 
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 
@@ -86,7 +87,8 @@ def _priced(op: Operator, pricer: Pricer) -> KernelTime:
     shape = np.broadcast_shapes(*(size.shape for size in sizes.values()))
     if len(shape) <= 1:
         return pricer.price(op)
-    time = pricer.price(replace(op, **{name: np.broadcast_to(size, shape).ravel() for name, size in sizes.items()}))
+    flat: dict[str, Any] = {name: np.broadcast_to(size, shape).ravel() for name, size in sizes.items()}
+    time = pricer.price(replace(op, **flat))
     return KernelTime(time.seconds.reshape(shape), time.basis.reshape(shape))
 
 

@@ -36,6 +36,7 @@ from planner.costs.serving.media import encode_times
 from planner.kinds.serve.bounds.demands import Workload, workloads_of
 from planner.kinds.serve.bounds.dominance import undominated
 from planner.kinds.serve.bounds.engines import EngineType, ListedType, listed_types
+from planner.kinds.serve.bounds.prices import ESTIMATED, WHOLE, Effort
 from planner.kinds.serve.bounds.types import TypeBound, WorkloadBound, type_bound
 from planner.kinds.serve.steady.candidates import Candidate, Capacity
 from planner.kinds.serve.steady.demand import Channel
@@ -70,7 +71,6 @@ class Bound:
     why: str = ""
     infeasible: bool = False
     proof: dict[str, JsonValue] = field(default_factory=dict)
-    used: frozenset[int] = frozenset()  # types that the optimum of the program has instances of
 
     def beside(self, value: float, *, maximising: bool) -> tuple[float | None, float | None]:
         """The bound and the gap of a plan worth `value`, which may do a little better by chance."""
@@ -85,8 +85,9 @@ class ProblemBounds:
     """What no plan of a problem exceeds while it keeps its limits in simulation, worked out when it is asked for.
 
     A type is priced once an optimum uses it. Before that, where as little as possible is asked for, an instance of it
-    does all that is asked for, which bounds it too; where the most is looked for, one that prefills and decodes does
-    what it could if sequences had the shortest context. What more prices would not change is left out.
+    does all that is asked for, which bounds it too; where the most is looked for, prices that a few steps give bound
+    it, and one that prefills and decodes does what it could if sequences had the shortest context. What more prices
+    would not change is left out.
     """
 
     setting: ServeSetting
@@ -148,13 +149,14 @@ class ProblemBounds:
         return self._bounds[row]
 
     def _estimate(self, row: int) -> None:
-        """Prices a type, or, where its table is large, bounds it by a part of that."""
+        """Bounds a type by prices that a few steps give, of a part of its table where that is large."""
         listed = self._listed[row]
-        least = listed.least(self.setting) if listed.function == "colocated" and row not in self._priced else None
-        if least is None:
-            self._price(row)
-        else:
-            self._bounds[row] = _bounded(self.setting, least, self._workloads)
+        if row in self._priced:
+            return
+        least = listed.least(self.setting) if listed.function == "colocated" else None
+        self._bounds[row] = _bounded(
+            self.setting, least or listed.priced(self.setting), self._workloads, effort=ESTIMATED
+        )
 
     def _worked_out(self) -> Bound:
         formulated = formulate(self.setting.resolved, self.setting.targets, ())
@@ -167,16 +169,19 @@ class ProblemBounds:
         if formulated.problem.maximising:
             for row in range(len(self._listed)):
                 self._estimate(row)
-        for whole in (False, True):  # where instances may be parts of one, the best mix is soon known
-            while unpriced := self._used(whole=whole) - self._priced:
-                for row in unpriced:
-                    self._price(row)
-        return bound_of_types(self.setting, self._bounds, self._workloads)
+        self._solved(whole=False)
+        return _proven(*self._solved(whole=True))
 
-    def _used(self, *, whole: bool) -> frozenset[int]:
-        """The types that the best mix uses, of `whole` instances or of parts of them too."""
-        program = _Program.of(self.setting, self._bounds, self._workloads)
-        return program.used(program.solved(whole=whole))
+    def _solved(self, *, whole: bool) -> tuple["_Program", SolveResult[Solution]]:
+        """The best mix once every type that it uses is priced; soon known where it may have parts of instances."""
+        while True:
+            program = _Program.of(self.setting, self._bounds, self._workloads)
+            answer = program.solved(whole=whole)
+            unpriced = program.used(answer) - self._priced
+            if not unpriced:
+                return program, answer
+            for row in unpriced:
+                self._price(row)
 
 
 def proven_bound(setting: ServeSetting) -> Bound:
@@ -224,7 +229,9 @@ def _shares(setting: ServeSetting) -> tuple[float, ...]:
     return tuple(weight / sum(weights) for weight in weights)
 
 
-def _bounded(setting: ServeSetting, engine: EngineType, workloads: Sequence[Workload]) -> TypeBound:
+def _bounded(
+    setting: ServeSetting, engine: EngineType, workloads: Sequence[Workload], effort: Effort = WHOLE
+) -> TypeBound:
     own = [index for index, each in enumerate(setting.resolved.workloads) if each.model == engine.model]
     context_tokens = setting.targets[own[0]].context_tokens
     costs, shards = setting.costs_of_pool[engine.model, engine.pool].costs, Shards.of(*engine.shape.all_degrees)
@@ -239,7 +246,7 @@ def _bounded(setting: ServeSetting, engine: EngineType, workloads: Sequence[Work
     if not engine.decodes:
         handed = all(workloads[index].within(context_tokens).several == 1.0 for index in own)
         way_s = float(costs.engine.apart_s(shortest)) - (0.0 if handed else costs.engine.handover_s)
-    return type_bound(engine, workloads, own, context_tokens, way_s, encoding)
+    return type_bound(engine, workloads, own, context_tokens, way_s, encoding, effort)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -250,6 +257,7 @@ class _Program:
     model: LinearModel
     variables: Vars
     number_of: list[int]  # by shape of the mix, its type
+    types: int
     seed: int
 
     @classmethod
@@ -267,7 +275,9 @@ class _Program:
         model, variables = _in_price_steps(problem, *build(problem))
         good_share = [_good_share(types, w) for w in range(len(workloads))]
         _add_limits(model, variables, formulated, [placed[c][0] for c in kept], workloads, good_share)
-        return cls(formulated, model, variables, [number_of[c] for c in kept], setting.resolved.problem.seed)
+        return cls(
+            formulated, model, variables, [number_of[c] for c in kept], len(types), setting.resolved.problem.seed
+        )
 
     def used(self, answer: SolveResult[Solution]) -> frozenset[int]:
         """The types that a solution has instances of, or parts of them."""
@@ -313,19 +323,22 @@ def price_step(prices: Sequence[float]) -> float | None:
 def bound_of_types(setting: ServeSetting, types: Sequence[TypeBound], workloads: Sequence[Workload]) -> Bound:
     """The proven bound of the best mix of instance types by what each can do at most."""
     program = _Program.of(setting, types, workloads)
+    return _proven(program, program.solved())
+
+
+def _proven(program: _Program, answer: SolveResult[Solution]) -> Bound:
     formulated, model, unit = program.formulated, program.model, program.variables.objective_unit
-    answer = program.solved()
     tree, proven = proof_of(model, answer.objective)
     if proven is None:
         return Bound(formulated.metric, None, "no plan keeps the limits", infeasible=True)
     proof: dict[str, JsonValue] = {
         "method": METHOD,
-        "types": len(types),
+        "types": program.types,
         "objective_unit": formulated.in_metric(unit),
         "model": model.to_dict(),
         "tree": tree.to_dict(),
     }
-    return Bound(formulated.metric, formulated.in_metric(proven * unit), proof=proof, used=program.used(answer))
+    return Bound(formulated.metric, formulated.in_metric(proven * unit), proof=proof)
 
 
 def proof_of(model: LinearModel, best: float | None) -> tuple[DualTree, float | None]:

@@ -1,8 +1,8 @@
 """Instance types that the mix of a bound may leave out: another one takes the same slots and does no less.
 
 Type B dominates A where both are of one function, model and channel, take the same slots at the same price, and every
-coefficient of B in (C1) and (B1) to (B6) of `bounds.bound` is as good. In any mix instances of B then stand in for those
-of A with the same loads, so that no optimum, whole or in parts, is lost. Of equals the first is kept.
+coefficient of B in (C1) and (B1) to (B6) of `bounds.bound` is as good. In any mix instances of B then stand in for
+those of A with the same loads, so that no optimum, whole or in parts, is lost. Of equals the first is kept.
 """
 
 from collections.abc import Hashable, Sequence

@@ -46,16 +46,27 @@ that they are feasible whenever the method ends (Farley, Operations Research 38(
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
 from planner.arrays import Floats, Indices
 
 CUTS = 100  # of each round
-ROUNDS = 25
-STARTING = 400  # rows
 CLOSE = 1.003  # by which a step may violate its row at the end, before prices are divided by it
 MOST_PRICE = 1e3  # of a limit
+
+
+class Effort(NamedTuple):
+    """What a bound of a type takes to work out: less of it gives one that allows more."""
+
+    rounds: int
+    starting: int  # rows of each variant
+    idle: bool  # whether it knows how long prompts take on idle engines
+
+
+WHOLE = Effort(25, 400, idle=True)
+ESTIMATED = Effort(1, 60, idle=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,12 +121,12 @@ class StepPrices:
         return sum(price * load for price, load in zip(self.of_loads, demand.loads, strict=True))
 
 
-def step_prices(steps: Steps, demands: Sequence[PricedDemand]) -> StepPrices:
+def step_prices(steps: Steps, demands: Sequence[PricedDemand], effort: Effort = WHOLE) -> StepPrices:
     """Prices at which the demands are dear, feasible for all `steps`."""
     program = _Program.of(steps, demands)
-    chosen = program.first_rows()
+    chosen = program.first_rows(effort.starting)
     values, shared_s = np.zeros(program.width), steps.seconds
-    for _ in range(ROUNDS):
+    for _ in range(effort.rounds):
         answer = _dearest(program, np.concatenate([program.rows(*each) for each in enumerate(chosen)]))
         if answer is None:
             break
@@ -185,9 +196,9 @@ class _Program:
         """The column of the first class."""
         return int(self.steps.loads.shape[1])
 
-    def first_rows(self) -> list[Indices]:
+    def first_rows(self, most: int) -> list[Indices]:
         size = len(self.steps.seconds)
-        rows = np.unique(np.linspace(0, size - 1, min(STARTING, size)).astype(np.intp))
+        rows = np.unique(np.linspace(0, size - 1, min(most, size)).astype(np.intp))
         return [rows] * len(self.variants)
 
     def rows(self, variant: int, chosen: Indices) -> Floats:

@@ -9,7 +9,7 @@ from planner.arrays import Floats
 from planner.costs.serving.media import EncodeTimes
 from planner.kinds.serve.bounds.demands import GoodSteps, SharedLimit, Workload, priced, thresholds_of
 from planner.kinds.serve.bounds.engines import EngineType, steps_of
-from planner.kinds.serve.bounds.prices import step_prices
+from planner.kinds.serve.bounds.prices import WHOLE, Effort, step_prices
 from planner.simulate.goodput.step_prices import shortest_prefill_s
 
 SAFETY = 1.0 + 1e-9  # of rounding
@@ -49,6 +49,7 @@ def type_bound(
     context_tokens: int,
     overhead_s: float,
     encoding: Sequence[EncodeTimes | None] = (),
+    effort: Effort = WHOLE,
 ) -> TypeBound:
     """The bound of a type that serves the workloads `own`, its answers cut at `context_tokens`.
 
@@ -73,7 +74,7 @@ def type_bound(
         )
         for each, possible in zip(served, keeps, strict=True)
     ]
-    prices = step_prices(steps, demands)
+    prices = step_prices(steps, demands, effort)
     rows: list[WorkloadBound | None] = [None] * len(workloads)
     for place, (index, each, demand) in enumerate(zip(own, served, demands, strict=True)):
         encoded_s = _encoded_s(each, encoding[index]) if encoding and engine.prefills else 0.0
@@ -90,7 +91,7 @@ def type_bound(
         elif limit is not None and demand.classes:
             own_s = sum(price * item.steps for price, item in zip(classes, demand.classes, strict=True))
             limited_s, spent = limited_s + own_s / SAFETY, prices.of_limits[place]
-        late, idle_s = _idle(engine, each, overhead_s)
+        late, idle_s = _idle(engine, each, overhead_s) if effort.idle else ((0.0,) * len(each.ttft), 0.0)
         rows[index] = WorkloadBound(base_s, limited_s, good_s, spent, good_share, least_s, keeps[place], late, idle_s)
     return TypeBound(engine, tuple(rows))
 

@@ -209,3 +209,14 @@ def test_a_bound_is_judged_from_the_plan_alone(tmp_path: Path, strict: float) ->
     assert derived * proof["objective_unit"] == pytest.approx(stated["certificate"]["bound"])
     stated["certificate"]["bound"] *= 0.99
     assert any(line.verdict == "REFUSED" for line in verify.judge(stated))
+
+
+@pytest.mark.parametrize("modes", ["colocated", "colocated, disaggregated"])
+def test_a_bound_that_prices_what_its_mix_uses_is_that_of_all_types(tmp_path: Path, modes: str) -> None:
+    of = setting(tmp_path, "400ms", "20ms", f"options.modes=[{modes}]", "options.tp=[1]")
+    lazy, whole = ProblemBounds(of), ProblemBounds(of)
+    whole._list()
+    for row in range(len(whole._listed)):
+        whole._price(row)
+    every = bound_of_types(of, whole._bounds, whole._workloads).value
+    assert lazy.whole.value == pytest.approx(every, rel=1e-6)
