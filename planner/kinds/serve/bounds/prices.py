@@ -66,7 +66,7 @@ class Effort(NamedTuple):
 
 
 WHOLE = Effort(25, 400, idle=True)
-ESTIMATED = Effort(1, 60, idle=False)
+ESTIMATED = Effort(2, 60, idle=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
