@@ -49,7 +49,19 @@ def why_not(
     resolved = replace(resolve(problem, INPUTS, base=base), confidence=envelope.certificate.confidence)
     changed = wished(resolved, wishes, f"{FLAG} {text}")
     best = solve(resolved, Limits(tell=tell), level="static")
-    yield _answer(changed, best, wishes, tell)
+    answer = _answer(changed, best, wishes, tell)
+    yield replace(answer, what=answer.what + _simulated(envelope.certificate, best.certificate))
+
+
+def _simulated(own: Certificate, best: Certificate) -> str:
+    """What a plan that was chosen in simulation has, where that is not the best by formulas; else nothing."""
+    stated, formulas = own.objective.value, best.objective.value
+    if "verified" not in own.proof or stated is None or formulas is None:
+        return ""
+    if abs(stated - formulas) <= own.tolerance * abs(formulas):
+        return ""
+    kept = f"while this plan keeps its limits in simulation at {figure(own.objective.metric, stated)}"
+    return f"; both by formulas alone, {kept}"
 
 
 def _answer(changed: Resolved, best: Envelope, wishes: Sequence[Wish], tell: Callable[[str], None]) -> Fact:

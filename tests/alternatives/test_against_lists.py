@@ -16,6 +16,7 @@ from train_problems import problem as training
 from planner.alternatives.ranking import alternatives
 from planner.alternatives.why_not import why_not
 from planner.api import solve
+from planner.documents.units import figure
 from planner.kinds.registry import find_kind
 from planner.plan.schema import Envelope
 from planner.progress import Limits
@@ -88,6 +89,19 @@ def test_a_role_that_is_named_is_in_the_plan_that_it_is_weighed_by(best: dict[st
     decision = find_kind("serve").decision.model_validate(plan.decision)
     (fact,) = why_not(plan, decision, "role.decode.tp=2")
     assert "decode tp2" in fact.what
+    assert "simulation" not in fact.what
+
+
+def test_a_simulated_plan_of_another_worth_is_told_beside_formulas(best: dict[str, Envelope]) -> None:
+    plan = best["Qwen/Qwen3-30B-A3B"]
+    own = plan.certificate
+    assert own.objective.value is not None
+    objective = own.objective.model_copy(update={"value": 1.5 * own.objective.value})
+    simulated = own.model_copy(update={"objective": objective, "proof": {"verified": {}}})
+    decision = find_kind("serve").decision.model_validate(plan.decision)
+    (fact,) = why_not(plan.model_copy(update={"certificate": simulated}), decision, "tp=1")
+    stated = figure(objective.metric, objective.value)
+    assert fact.what.endswith(f"; both by formulas alone, while this plan keeps its limits in simulation at {stated}")
 
 
 @pytest.mark.parametrize("seed", range(20))
