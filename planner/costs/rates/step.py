@@ -101,7 +101,7 @@ def step_time(arch: Architecture, pricer: Pricer, shards: Shards, work: Work, en
     """
     operators = list(forward(arch, shards, work))
     triton_layers = pricer.triton_layers(arch) if engine.triton_launch_s else 0.0
-    priced = price_operators(operators, pricer, work.shape)
+    priced = price_operators(operators, pricer, np.broadcast_shapes(work.shape, shards.tp.shape))
     whole = _step(arch, shards, work, engine, operators, priced, triton_layers)
     if not np.any(shards.micro_batches > 1.0):
         return whole.slower(pricer.slowdown_of(shards))
