@@ -34,8 +34,10 @@ def told(plan: planner.Plan) -> list[str]:
 def test_a_plan_of_few_places_says_that_the_wait_for_one_breaks_its_limit_as_simulated() -> None:
     plan = planner.solve(problem("15ms", {"mean": 800, "cv": 1.0}), level="static")
     (line,) = told(plan)
-    assert "in decode of 12 a rank, 95% taken" in line
-    run = simulate_plan(plan.envelope, ServeDecision.model_validate(plan.envelope.decision), Traffic(), Policies())
+    decision = ServeDecision.model_validate(plan.envelope.decision)
+    (places,) = (role.limits["max_batch"] for role in decision.roles if role.function == "decode")
+    assert f"in decode of {places} a rank, 95% taken" in line
+    run = simulate_plan(plan.envelope, decision, Traffic(), Policies())
     assert np.quantile(run.result.ttft_s, 0.95) > 4.0
 
 
