@@ -6,8 +6,8 @@
 
 A load is a deployment of a catalog model with lengths, clients that start at once or one after the other, luck of the
 host, CUDA graphs of few sequences, and a cache at which sequences are preempted or not: drawn with a fixed seed, none
-left out. Engines have no front end that requests queue at and look at new ones before every step, as those of the
-simulator. That runs a load with the same step times, and lengths and luck of another draw. Judged are p99 over the
+left out. Engines have no front end that requests queue at, look at new ones before every step and cut prompts, as those
+of the simulator. That runs a load with the same step times, and lengths and luck of another draw. Judged are p99 over the
 median of TPOT and of the gaps between tokens (ITL), beside the best constant ratio: the median of the simulated ones
 themselves.
 """
@@ -59,6 +59,7 @@ def loads(count: int) -> Iterator[dict[str, object]]:
         settings: dict[str, object] = {
             "poll_steps": 1,
             "in_process": True,
+            "chunked_prefill": True,
             "staggered": bool(random.random() < 0.5),
             "jitter": float(random.choice((0.0, 0.05, 0.15))),
             "preempts": preempts,
