@@ -7,9 +7,9 @@
 A load is a deployment of a catalog model with lengths, clients that start at once or one after the other, luck of the
 host, CUDA graphs of few sequences, and a cache at which sequences are preempted or not: drawn with a fixed seed, none
 left out. Engines have no front end that requests queue at, look at new ones before every step and cut prompts, as those
-of the simulator. That runs a load with the same step times, and lengths and luck of another draw. Judged are p99 over the
-median of TPOT and of the gaps between tokens (ITL), beside the best constant ratio: the median of the simulated ones
-themselves.
+of the simulator. That runs a load with the same step times, and lengths and luck of another draw. Judged are p99 over
+the median of TPOT and of the gaps between tokens (ITL), beside the best constant ratio: the median of the simulated
+ones themselves.
 """
 
 import argparse
