@@ -15,6 +15,7 @@ is how much larger mean errors of sealed groups are than those of open groups le
 Throughput by GPU type, of the open groups: the median signed error.
 """
 
+import argparse
 import csv
 import datetime
 import json
@@ -136,13 +137,13 @@ def larger(sealed: Pairs, left_out: Pairs) -> str:
     return f"{means[0].mean() - means[1].mean():+.1f} ({low:+.1f} to {high:+.1f})"
 
 
-def comparison(left_out: Path) -> str:
+def comparison(left_out: Sequence[str]) -> str:
     """The cells of the log's line on sealed groups against open ones left out, settings stated."""
     status = {(table, group): state for table, group, state in frozen()}
     rows = [(name, row) for name in MEASURED for row in rows_of(DATA / name)]
     sealed = [row for name, row in rows if status.get((name, group_of(row, SERVING))) == "sealed"]
     known = {row["id"]: row for name, row in rows if status.get((name, group_of(row, SERVING)), "open") == "open"}
-    lines = [json.loads(line) for line in left_out.read_text(encoding="utf-8").splitlines()]
+    lines = [json.loads(line) for line in left_out]
     both = (
         (sealed, predictions([filled(row) for row in sealed])),
         ([known[line["id"]] for line in lines], {line["id"]: line["prediction"] for line in lines}),
@@ -210,21 +211,24 @@ def commit() -> str:
 
 def main() -> int:
     """Print the figures, and log those of sealed groups; 2 where these cannot be: the tables are absent."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    wanted = parser.add_mutually_exclusive_group(required=True)
+    wanted.add_argument("--open", action="store_true", help="the open groups, which are not logged")
+    wanted.add_argument("left_out", type=Path, nargs="?", help="what `serving.py --folds 4 --left-out FILE` wrote")
+    given = parser.parse_args()
     if absent(DATA):
-        return 0 if "--open" in sys.argv[1:] else ABSENT
+        return 0 if given.open else ABSENT
     if split() != frozen():
         print(
             "the tables have other groups than were split: renew nothing, get the tables of the split", file=sys.stderr
         )
         return 2
-    if "--open" in sys.argv[1:]:
+    if given.open:
         print("\n".join([*scores("open"), *throughput_by_type()]))
         return 0
-    if len(sys.argv) != 2:
-        print("name the file that `benchmarks/serving.py --folds 4 --left-out FILE` wrote, or --open", file=sys.stderr)
-        return 2
+    left_out = given.left_out.read_text(encoding="utf-8").splitlines()
     head = f"| {datetime.date.today().isoformat()} | {commit()} |"
-    lines = [f"{head} {line} |" for line in (*scores("sealed"), comparison(Path(sys.argv[1])))]
+    lines = [f"{head} {line} |" for line in (*scores("sealed"), comparison(left_out))]
     with LOG.open("a", encoding="utf-8") as file:
         file.writelines(f"{line}\n" for line in lines)
     print("\n".join(lines))

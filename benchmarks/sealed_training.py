@@ -9,6 +9,7 @@ parameter and token at the median rate of the same GPU (or of all) in measured.c
 share that they hold counted by groups of equal weight; `over` are rows that are said to take over 1.03 of their device.
 """
 
+import argparse
 import csv
 import datetime
 import json
@@ -128,12 +129,15 @@ def open_lines() -> Iterator[str]:
 
 def main() -> int:
     """Print the figures, and log those of sealed groups; 2 where these cannot be: the tables are absent."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--open", action="store_true", help="the open groups, which are not logged")
+    given = parser.parse_args()
     if absent(DATA):
-        return 0 if "--open" in sys.argv[1:] else ABSENT
+        return 0 if given.open else ABSENT
     if split() != frozen():
         print("the tables have other groups than were split: get the tables of the split", file=sys.stderr)
         return 2
-    if "--open" in sys.argv[1:]:
+    if given.open:
         for line in open_lines():
             print(line, flush=True)
         return 0
