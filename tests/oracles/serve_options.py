@@ -18,6 +18,10 @@ DRAFTED = (
     "models={m: {name: Qwen/Qwen3-8B}, s: {name: Qwen/Qwen3-0.6B}, t: {name: Qwen/Qwen3-1.7B}} ; workloads.0.model=m"
     " ; options.speculation={method: model, acceptance: 0.7, draft_tokens: [3], model: s}"
 )
+PIPED = (
+    "cluster.pools=[{gpu: l40s, gpus: 4}] ; workloads.0.slo={ttft: 20s, tpot: 300ms}"
+    " ; options.max_batch=[256] ; options.tp=[1, 4] ; options.pp=[1, 4]"
+)
 
 SERVE: dict[str, Case] = {
     "modes": ("", "options.modes=[colocated, disaggregated]"),
@@ -53,6 +57,7 @@ SERVE: dict[str, Case] = {
     "speculation.draft_tokens": apart("", "options.speculation.draft_tokens=[0]", HEADS + PARTED + MTP),
     "speculation.model": apart("", "options.speculation.model=t", DRAFTED),
     "speculation.draft_step_s": apart("", "options.speculation.draft_step=2ms", STATED),
+    "choice": apart("", "options.choice=fastest", PIPED),
     "queueing": ("", "options.queueing=[feedback]"),
     "elastic": ("", "options.elastic=[true]"),
     "judged_by": apart("", "options={tp: [1]}", SIMULATED),

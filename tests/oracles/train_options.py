@@ -119,7 +119,9 @@ TRAIN: dict[str, Case] = {
     ),
     "search.recompute": ("", "options.search.recompute=full"),
     "search.recompute_modules": apart("", "options.search.recompute_modules=mlp", "options.search.recompute=selective"),
-    "search.recompute_layers": apart("", "options.search.recompute_layers=1", "options.search.recompute=full"),
+    "search.recompute_layers": apart(
+        "options.search.recompute_layers=all", "options.search.recompute_layers=1", "options.search.recompute=full"
+    ),
     "search.context_parallel": apart(
         "options.search.context_parallel=ring", "options.search.context_parallel=ulysses", "options.search.cp=2"
     ),
