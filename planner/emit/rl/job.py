@@ -9,7 +9,7 @@ from planner.emit.refusals import raise_first, refuse
 from planner.emit.registry import EmitTarget
 from planner.emit.rl.nodes import RoleNodes, node_gpus, role_nodes
 from planner.emit.serving.checkpoints import written_name
-from planner.emit.serving.sglang import static_share
+from planner.emit.serving.sglang import mem_fraction_static
 from planner.emit.shell import Flag, continued, preamble, refuse_unprintable, required, word
 from planner.engines.rl_launchers import RL_LAUNCHERS
 from planner.errors import PlannerError
@@ -116,7 +116,7 @@ class RlJob:
     def memory_share(self, role: Role) -> float:
         """What the engine of a role is told of a GPU's memory: all that it may use, or SGLang's weights and caches."""
         share = self.problem.engine.memory_utilisation
-        return static_share(share, role.memory) if self.engine == "sglang" else share
+        return mem_fraction_static(share, role.memory) if self.engine == "sglang" else share
 
     def limit(self, role: Role, name: str, otherwise: int) -> int:
         """A whole number among a role's limits."""

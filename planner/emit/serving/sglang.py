@@ -209,13 +209,13 @@ def _store(instance: EngineInstance) -> Iterator[tuple[str, Word]]:
 
 
 def _static_fraction(scene: Scene, instance: EngineInstance) -> float:
-    share = static_share(scene.cluster.problem.engine.memory_utilisation, instance.role.memory)
+    share = mem_fraction_static(scene.cluster.problem.engine.memory_utilisation, instance.role.memory)
     if share <= 0:
         raise instance.refuse("no memory is left for weights and KV cache", "check the plan with `planner check`")
     return share
 
 
-def static_share(share: float, memory: Memory | None) -> float:
+def mem_fraction_static(share: float, memory: Memory | None) -> float:
     """The share of device memory left to weights and KV cache once activations and workspace are set aside.
 
     SGLang counts it of what is free as it starts (`profile_available_bytes` of srt/model_executor).
