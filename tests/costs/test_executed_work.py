@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from planner.costs.operators.attention_core import causal_pairs
 from planner.costs.operators.context import GATHER, context_gathers, context_part
+from planner.costs.operators.copies import kv_gathers
 from planner.costs.operators.forward import forward
 from planner.costs.operators.kernels import Collective, Gemm, MemoryPass, PrefillAttention, demand
 from planner.costs.operators.optimizer import adamw, gradient_accumulation
-from planner.costs.operators.paged import kv_gathers
 from planner.costs.operators.recompute import ENDS, recomputed_layers, recomputed_modules
 from planner.costs.operators.work import Shards, Work
 from planner.costs.operators.working_format import in_working_format

@@ -7,92 +7,36 @@ A token passes every layer, so with pipeline stages the operators are those of a
 the latency of one micro-batch through the whole pipeline.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from planner.arrays import Bools, Floats
-from planner.costs.operators.attention_core import CORE, AttentionCore, attention_core, causal_pairs
 from planner.costs.operators.elementwise import (
     ACTIVATION_BYTES,
     SERVING,
     activation,
     adaptive_norm,
-    convolution,
     embedding,
-    gate_and_norm,
-    indexer_inputs,
-    latent_norms,
     norm,
     permutation,
-    rotation,
     router_selection,
 )
 from planner.costs.operators.experts import distinct_places
-from planner.costs.operators.kernels import (
-    DECODING,
-    PROMPTS,
-    BatchedGemm,
-    Collective,
-    DecodeAttention,
-    Experts,
-    Gemm,
-    MemoryPass,
-    Operator,
-    PrefillAttention,
-    Recurrence,
-    Scores,
-    activation_precision,
-    quantises,
-    run_of,
-)
-from planner.costs.operators.products import (
-    Projection,
-    dense_products,
-    mixer_products,
-    rotated_values,
-    scan_widths,
-    sparse_products,
-)
+from planner.costs.operators.kernels import Collective, Experts, Gemm, MemoryPass, Operator, quantises, run_of
+from planner.costs.operators.mixers import mixer_operators
+from planner.costs.operators.products import dense_products, sparse_products
+from planner.costs.operators.step import Step, all_reduce, gemm, product
 from planner.costs.operators.work import Shards, Work
 from planner.errors import PlannerError
-from planner.models.architecture import (
-    Architecture,
-    DenseFfn,
-    Ffn,
-    GroupedQueryAttention,
-    LatentAttention,
-    Layer,
-    LinearAttention,
-    Mixer,
-    Module,
-    MoeFfn,
-)
+from planner.models.architecture import Architecture, DenseFfn, Ffn, Layer, Module, MoeFfn
 from planner.models.modules import TIMESTEP_WIDTH
 
 EXCHANGED = ("dispatch", "combine")
 """Tokens on their way to experts on other ranks and back."""
 JOINT_OPERATORS = ("experts", "moe_all_gather_tokens", "moe_reduce_scatter")
 """What attention ranks that share experts do together: as long as the tokens of all of them ask for."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """What every layer of one step shares."""
-
-    arch: Architecture
-    shards: Shards
-    work: Work
-
-    @property
-    def tokens(self) -> Floats:
-        return self.work.tokens
-
-    @property
-    def one(self) -> Floats:
-        return np.ones_like(self.work.tokens)
 
 
 def forward(arch: Architecture, shards: Shards, work: Work) -> list[Operator]:
@@ -106,7 +50,7 @@ def forward(arch: Architecture, shards: Shards, work: Work) -> list[Operator]:
             f"{arch.name} cannot be priced: unsupported {'; '.join(reasons)}",
             hint="choose a model whose layers all have costs; `planner models show` tells which do",
         )
-    step = _Step(arch, shards, work)
+    step = Step(arch, shards, work)
     operators: list[Operator] = list(_ends(step))
     for layer, count in arch.layer_groups():
         operators += layer_operators(arch, shards, work, layer, float(count))
@@ -116,9 +60,9 @@ def forward(arch: Architecture, shards: Shards, work: Work) -> list[Operator]:
 
 def layer_operators(arch: Architecture, shards: Shards, work: Work, layer: Layer, count: float) -> Iterator[Operator]:
     """Every operator of so many layers of one kind in a step."""
-    step = _Step(arch, shards, work)
+    step = Step(arch, shards, work)
     if layer.mixer is not None:
-        yield from _mixer(step, layer.mixer, count)
+        yield from mixer_operators(step, layer.mixer, count)
     if layer.ffn is not None:
         yield from _ffn(step, layer.ffn, count)
     yield run_of(norm(step.tokens * arch.hidden_size, SERVING), count * layer.num_norms)
@@ -130,15 +74,15 @@ def ranks_in_step(arch: Architecture, dp: ArrayLike) -> Floats:
     return np.asarray(dp if joined else np.ones_like(dp), dtype=np.float64)
 
 
-def _ends(step: _Step) -> Iterator[Operator]:
+def _ends(step: Step) -> Iterator[Operator]:
     """Embedding, final norm, logits and sampling."""
     arch, tp = step.arch, step.shards.tp
     yield run_of(embedding(step.tokens * arch.hidden_size), 1.0)
-    yield from _all_reduce(step, "embedding_all_reduce", 1.0)
+    yield from all_reduce(step, "embedding_all_reduce", 1.0)
     sampled = step.work.sampled
     vocab, width = arch.vocab_size / tp, arch.embedding_size or arch.hidden_size
     if width != arch.hidden_size:
-        yield _gemm(step, "project_in", 1.0, arch.hidden_size, width, arch.precisions.embedding)
+        yield gemm(step, "project_in", 1.0, arch.hidden_size, width, arch.precisions.embedding)
         out = step.one * width
         yield Gemm("project_out", 1.0, sampled, out, step.one * arch.hidden_size, arch.precisions.embedding)
     yield Gemm("logits", 1.0, sampled, vocab, step.one * width, arch.precisions.lm_head)
@@ -150,7 +94,7 @@ def _ends(step: _Step) -> Iterator[Operator]:
             yield from _flow_head(step, module)
 
 
-def _flow_head(step: _Step, head: Module) -> Iterator[Operator]:
+def _flow_head(step: Step, head: Module) -> Iterator[Operator]:
     """A denoising MLP that runs `steps_per_token` times for each sampled token, whole on every tensor-parallel rank.
 
     Each run projects latent, condition and time to the width of the blocks, and back; a block has an MLP and the matrix
@@ -173,7 +117,7 @@ def _flow_head(step: _Step, head: Module) -> Iterator[Operator]:
 FAR = float(1 << 40)  # a stride beyond every domain but the outermost
 
 
-def _pipeline(step: _Step) -> Iterator[Operator]:
+def _pipeline(step: Step) -> Iterator[Operator]:
     """Hand-over at each of the pp - 1 boundaries between stages; between pieces they leave the domain."""
     pp, cuts = step.shards.pp, step.shards.pieces - 1.0
     if np.all(pp <= 1):
@@ -185,203 +129,37 @@ def _pipeline(step: _Step) -> Iterator[Operator]:
         yield Collective("stage_handover_apart", cuts, "p2p", size, pair, np.full_like(pair, FAR))
 
 
-def _all_reduce(step: _Step, name: str, count: float, module: str = "") -> Iterator[Operator]:
-    if np.any(step.shards.tp > 1):
-        size = step.tokens * step.arch.hidden_size * ACTIVATION_BYTES
-        yield Collective(name, count, "all_reduce", size, step.shards.tp, step.one, module=module)
-
-
-def _gemm(
-    step: _Step, name: str, count: float, n: Floats | float, k: Floats | float, precision: str, module: str = ""
-) -> Operator:
-    return Gemm(name, count, step.tokens, step.one * n, step.one * k, precision, module)
-
-
-def _product(step: _Step, products: Iterable[Projection], name: str, count: float, precision: str) -> Operator:
-    """All of these products of one name, which read the same input, as one."""
-    alike = [product for product in products if product.name == name]
-    columns = sum((product.columns for product in alike[1:]), alike[0].columns)
-    return _gemm(step, name, count, columns, alike[0].depth, precision, alike[0].module)
-
-
-def _mixer(step: _Step, mixer: Mixer, count: float) -> Iterator[Operator]:
-    match mixer:
-        case GroupedQueryAttention():
-            yield from _grouped(step, mixer, count)
-        case LatentAttention():
-            yield from _latent(step, mixer, count)
-        case LinearAttention():
-            yield from _linear(step, mixer, count)
-
-
-def _per_sequence(step: _Step) -> Floats:
-    return step.work.prefill_tokens / np.maximum(step.work.prefill_sequences, 1.0)
-
-
-def _grouped(step: _Step, mixer: GroupedQueryAttention, count: float) -> Iterator[Operator]:
-    precision, products = step.arch.precisions.attention, mixer_products(mixer, step.arch.hidden_size, step.shards.tp)
-    core = attention_core(mixer, step.shards.tp)
-    heads, kv_heads = np.asarray(core.heads), np.asarray(core.kv_heads)
-    yield _product(step, products, "qkv", count, precision)
-    if mixer.q_rank:
-        yield _product(step, products, "q_up", count, precision)
-    kernels = 2.0 if mixer.qk_norm or mixer.qk_norm_full else 1.0
-    yield run_of(rotation(step.tokens * rotated_values(mixer, step.shards.tp), kernels, SERVING), count)
-    kv, work = step.arch.precisions.kv_cache, step.work
-    if np.any(work.prefill_sequences > 0):
-        yield PrefillAttention(
-            "prefill_attention", count, work.prefill_sequences, _per_sequence(step), work.prefill_context,
-            heads, kv_heads, core.head_dim, core.v_head_dim, core.window, kv, chunked=core.chunked,
-            module=CORE,
-        )  # fmt: skip
-    if np.any(work.decode_sequences > 0):
-        yield DecodeAttention(
-            "decode_attention", count, work.decode_sequences, work.decode_context,
-            heads, kv_heads, core.head_dim, core.v_head_dim, core.window, kv, chunked=core.chunked,
-            queries=work.queries, module=CORE,
-        )  # fmt: skip
-    yield _product(step, products, "attention_output", count, step.arch.precisions.output_projection)
-    yield from _all_reduce(step, "attention_all_reduce", count)
-
-
-def _latent(step: _Step, mixer: LatentAttention, count: float) -> Iterator[Operator]:
-    """Multi-head latent attention; prefill expands keys and values, decode absorbs the up-projections."""
-    precision, work = step.arch.precisions.attention, step.work
-    products = mixer_products(mixer, step.arch.hidden_size, step.shards.tp)
-    core = attention_core(mixer, step.shards.tp)
-    heads = np.asarray(core.heads)
-    yield _product(step, products, "q_and_kv_down", count, precision)
-    yield run_of(latent_norms(step.tokens, mixer.q_lora_rank, mixer.kv_lora_rank), count)
-    if mixer.q_lora_rank:
-        yield _product(step, products, "q_up", count, precision)
-    yield run_of(rotation(step.tokens * rotated_values(mixer, step.shards.tp), 2.0, SERVING), count)
-    if mixer.indexer is not None and not mixer.indexer.shared:
-        yield from _indexer(step, mixer, count)
-    if np.any(work.prefill_sequences > 0):
-        yield from _latent_prefill(step, mixer, core, count)
-    if np.any(work.decode_sequences > 0):
-        yield from _latent_decode(step, mixer, count, heads)
-    if mixer.output_gate:
-        yield _product(step, products, "output_gate", count, precision)
-    yield _product(step, products, "attention_output", count, step.arch.precisions.output_projection)
-    yield from _all_reduce(step, "attention_all_reduce", count)
-
-
-def _selected(mixer: LatentAttention, context: Floats) -> Floats:
-    return context if mixer.indexer is None else np.minimum(context, float(mixer.indexer.top_k))
-
-
-def _latent_prefill(step: _Step, mixer: LatentAttention, core: AttentionCore, count: float) -> Iterator[Operator]:
-    work, kv, heads = step.work, step.arch.precisions.kv_cache, np.asarray(core.heads)
-    if mixer.indexer is not None:  # sparse prefill attends in the latent space, to at most top_k tokens each
-        new = np.maximum(_per_sequence(step), 1.0)
-        average = causal_pairs(new, work.prefill_context, float(mixer.indexer.top_k)) / new
-        tokens = work.prefill_tokens
-        yield from _absorbed(step, mixer, count, heads, "prefill_attention", tokens, average, None, PROMPTS)
-        return
-    expanded = work.prefill_tokens + work.prefill_context * work.prefill_sequences
-    width = heads * (mixer.qk_nope_head_dim + mixer.v_head_dim)
-    rank = step.one * mixer.kv_lora_rank
-    yield Gemm("kv_up", count, expanded, width, rank, step.arch.precisions.attention, "mla_up_projection")
-    yield PrefillAttention(
-        "prefill_attention", count, work.prefill_sequences, _per_sequence(step), work.prefill_context, heads, heads,
-        core.head_dim, core.v_head_dim, 0, kv, latent=True, module=CORE,
-    )  # fmt: skip
-
-
-def _latent_decode(step: _Step, mixer: LatentAttention, count: float, heads: Floats) -> Iterator[Operator]:
-    """Drafts share what they read of the cache, unless each selects tokens of its own."""
-    work, context = step.work, _selected(mixer, step.work.decode_context)
-    if mixer.indexer is None:
-        yield from _absorbed(
-            step, mixer, count, heads, "decode_attention", work.decode_sequences, context, work.queries
-        )
-    else:
-        tokens = work.decode_tokens
-        yield from _absorbed(step, mixer, count, heads, "decode_attention", tokens, context, None, DECODING)
-
-
-def _absorbed(
-    step: _Step, mixer: LatentAttention, count: float, heads: Floats, name: str, sequences: Floats,
-    context: Floats, queries: Floats | None, sparse: str = "",
-) -> Iterator[Operator]:  # fmt: skip
-    """Attention in the latent space to `context` cached tokens of each sequence, up-projections absorbed."""
-    arch, nope, rank, value = step.arch, mixer.qk_nope_head_dim, mixer.kv_lora_rank, mixer.v_head_dim
-    absorbed = activation_precision(arch.precisions.attention)
-    tokens = sequences if queries is None else sequences * queries
-    yield BatchedGemm("absorbed_query", count, heads, tokens, step.one * rank, step.one * nope, absorbed)
-    yield DecodeAttention(
-        name, count, sequences, context, heads, step.one,
-        rank + mixer.qk_rope_head_dim, rank, 0, arch.precisions.kv_cache, latent=True, queries=queries,
-        sparse=sparse, module=CORE,
-    )  # fmt: skip
-    yield BatchedGemm("absorbed_value", count, heads, tokens, step.one * value, step.one * rank, absorbed)
-
-
-def _indexer(step: _Step, mixer: LatentAttention, count: float) -> Iterator[Operator]:
-    """DeepSeek-V3.2 section 2.1: query heads from the compressed query, one key per token, fp8 scores, top-k.
-
-    Whole on every tensor-parallel rank, as all of them need the selection (`ReplicatedLinear` of SGLang's nsa_indexer).
-    """
-    indexer, work, precision = mixer.indexer, step.work, step.arch.precisions.attention
-    assert indexer is not None
-    yield _gemm(step, "indexer_query", count, indexer.num_heads * indexer.head_dim, mixer.q_lora_rank, precision)
-    yield _gemm(step, "indexer_key", count, indexer.head_dim + indexer.num_heads, step.arch.hidden_size, "bf16")
-    yield run_of(indexer_inputs(step.tokens * (indexer.num_heads + 1) * indexer.head_dim), count)
-    new = _per_sequence(step)
-    prefill_pairs = work.prefill_sequences * causal_pairs(new, work.prefill_context)
-    pairs = prefill_pairs + work.decode_tokens * work.decode_context
-    keys = work.prefill_sequences * (work.prefill_context + new) + work.decode_sequences * work.decode_context
-    yield Scores("indexer_scores", count, pairs, keys, indexer.num_heads, indexer.head_dim)
-    yield MemoryPass("indexer_top_k", count, pairs * 4.0 * 2.0, 1.0)
-
-
-def _linear(step: _Step, mixer: LinearAttention, count: float) -> Iterator[Operator]:
-    """A recurrent mixer: input projections, short convolution, state update, output projection."""
-    precision, work = step.arch.precisions.attention, step.work
-    products = mixer_products(mixer, step.arch.hidden_size, step.shards.tp)
-    keys, values, flop, state = scan_widths(mixer, step.shards.tp)
-    yield _product(step, products, "mixer_input", count, precision)
-    if mixer.conv_kernel:
-        yield run_of(convolution(step.tokens * (keys + values)), count)
-    kept = (work.decode_tokens - work.decode_sequences) / 2.0  # the state behind each draft is written, not read
-    yield Recurrence("state_scan", count, step.tokens, work.sequences + kept, np.asarray(flop), np.asarray(state), CORE)
-    yield run_of(gate_and_norm(step.tokens * values), count)
-    yield _product(step, products, "mixer_output", count, precision)
-    yield from _all_reduce(step, "attention_all_reduce", count)
-
-
-def _ffn(step: _Step, ffn: Ffn, count: float) -> Iterator[Operator]:
+def _ffn(step: Step, ffn: Ffn, count: float) -> Iterator[Operator]:
     if isinstance(ffn, DenseFfn):
         yield from _dense(step, "ffn", "mlp", count, ffn.intermediate_size, ffn.gated, step.arch.precisions.ffn)
-        yield from _all_reduce(step, "ffn_all_reduce", count, "mlp")
+        yield from all_reduce(step, "ffn_all_reduce", count, "mlp")
         return
     yield from _moe(step, ffn, count)
 
 
 def _dense(
-    step: _Step, name: str, module: str, count: float, intermediate: int, gated: bool, precision: str
+    step: Step, name: str, module: str, count: float, intermediate: int, gated: bool, precision: str
 ) -> Iterator[Operator]:
     up, down = dense_products(name, module, intermediate, gated, step.arch.hidden_size, step.shards.tp)
-    yield _product(step, (up,), up.name, count, precision)
+    yield product(step, (up,), up.name, count, precision)
     inner = step.tokens * down.depth
     yield run_of(activation(f"{name}_activation", up.module, inner, gated=gated, code=SERVING), count)
-    yield _product(step, (down,), down.name, count, precision)
+    yield product(step, (down,), down.name, count, precision)
 
 
-def _moe(step: _Step, ffn: MoeFfn, count: float) -> Iterator[Operator]:
+def _moe(step: Step, ffn: MoeFfn, count: float) -> Iterator[Operator]:
     """Router, shared experts, dispatch, routed experts, combine."""
     arch, shards = step.arch, step.shards
     width = ffn.latent_size or arch.hidden_size
     products = sparse_products(ffn, arch.hidden_size)
-    yield _product(step, products, "router", count, "bf16")
+    yield product(step, products, "router", count, "bf16")
     yield run_of(router_selection(step.tokens * ffn.num_experts, SERVING), count)
     if ffn.shared_intermediate_size:
         shared = arch.precisions.shared_experts
         yield from _dense(step, "shared_expert", "moe", count, ffn.shared_intermediate_size, ffn.gated, shared)
     if ffn.latent_size:
         for name in ("latent_down", "latent_up"):
-            yield _product(step, products, name, count, arch.precisions.shared_experts)
+            yield product(step, products, name, count, arch.precisions.shared_experts)
     yield from _dispatch(step, ffn, count, width)
     yield Experts(
         "experts",
@@ -413,7 +191,7 @@ def _exchanged(shards: Shards) -> Bools:
     return (shards.dp > 1) & (shards.ep > 1) & (shards.moe_tp <= 1)
 
 
-def _dispatch(step: _Step, ffn: MoeFfn, count: float, width: int) -> Iterator[Operator]:
+def _dispatch(step: Step, ffn: MoeFfn, count: float, width: int) -> Iterator[Operator]:
     """How tokens reach the experts and come back.
 
     Without attention data parallelism every rank holds every token, and one all-reduce over the tp ranks sums the

@@ -8,11 +8,10 @@ import numpy as np
 from planner.arrays import Floats
 from planner.costs.operators.backward import backward_input, training_operators
 from planner.costs.operators.context import context_gathers, context_part
+from planner.costs.operators.copies import expert_permutes, kv_gathers
 from planner.costs.operators.forward import forward
 from planner.costs.operators.kernels import Collective, Gemm, MemoryPass, Operator
 from planner.costs.operators.optimizer import adamw
-from planner.costs.operators.paged import kv_gathers
-from planner.costs.operators.permuted import expert_permutes
 from planner.costs.operators.recompute import again, recomputed_layers, recomputed_modules
 from planner.costs.operators.work import Shards, Work
 from planner.costs.operators.working_format import BF16, in_working_format

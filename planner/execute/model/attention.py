@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from planner.costs.operators.context import GATHER
-from planner.costs.operators.paged import KV_GATHER
+from planner.costs.operators.copies import KV_GATHER
 from planner.errors import PlannerError
 from planner.execute.model.collectives import gathered, spread, summed, summed_both_ways
 from planner.execute.model.groups import Communicator

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from torch.nn import functional as F
 
-from planner.costs.operators.permuted import EXPERT_PERMUTE
+from planner.costs.operators.copies import EXPERT_PERMUTE
 from planner.execute.model.collectives import exchanged, gathered, joined, own_part, scattered, spread, summed
 from planner.execute.model.groups import Communicator
 from planner.execute.model.layers import PLAIN_FORMATS, DenseFeedForward, Norm, ShardContext, activated, quantised
