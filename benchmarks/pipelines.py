@@ -24,7 +24,7 @@ from tandem_simulator import Engine, Part, Request, Rules, simulate
 
 from planner.arrays import Floats, Ints
 from planner.costs.operators.work import Shards, Work
-from planner.costs.rates.calibration import EngineOverheads
+from planner.costs.rates.engine_overheads import EngineOverheads
 from planner.kinds.serve.steady.steps import pipelines
 from planner.kinds.serve.steady.steps.first_tokens import Engines, Variability, first_tokens
 from planner.kinds.serve.steady.steps.formulas import Costs, Prefill, colocated_tpot_s, prefill_alone, prefill_mixed

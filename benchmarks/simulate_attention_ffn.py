@@ -30,7 +30,8 @@ from step3_token_costs import Device, TokenDemand, token_demand
 
 from planner.arrays import Floats
 from planner.costs.operators.work import Shards, Work
-from planner.costs.rates.calibration import Efficiencies, EngineOverheads, load_calibration
+from planner.costs.rates.calibration import Efficiencies, load_calibration
+from planner.costs.rates.engine_overheads import EngineOverheads
 from planner.costs.rates.roofline import Roofline
 from planner.costs.serving.attention_ffn import Port, Units, attention_side, unit_step
 from planner.documents.read import parse_document

@@ -50,7 +50,7 @@ def mixes(rounds: int) -> Iterator[Row]:
     from mix_problems import candidates_40
 
     from planner.solvers.backends.solve import solve
-    from planner.solvers.mix import build
+    from planner.solvers.mix_model import build
     from planner.solvers.mix_solve import certify, solve_mix
 
     problem = candidates_40()

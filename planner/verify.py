@@ -142,7 +142,7 @@ def _follows(certificate: Plan, numbers: Sequence[Number], how: str) -> Line:
     return _judged("proof", right, f"{how} give {float(best):.12g}, the bound is {bound:.12g}")
 
 
-# Serving: a mixed-integer program, and a tree of its duals (solvers/mix.py, solvers/dualtree.py)
+# Serving: a mixed-integer program, and a tree of its duals (solvers/mix_model.py, solvers/dualtree.py)
 Column: TypeAlias = tuple[Number, Number, bool]  # least, most, whether it is an integer
 Row: TypeAlias = tuple[str, dict[str, Number], Number, Number]  # name, terms, least and most of their sum
 
@@ -225,7 +225,7 @@ def point_value(model: Model, values: Json) -> Number:
 
 
 class Mix:
-    """An instance mix and its model, by (C1) to (C9) of solvers/mix.py in its letters and units; (C8) as stated."""
+    """An instance mix and its model, by (C1) to (C9) of solvers/mix_model.py in its letters; (C8) as stated."""
 
     def __init__(self, data: Json, stated: Json) -> None:
         self.shapes = [{"price_per_hour": 0, "channel": 0, "aside": [], "least": 1} | shape for shape in data["shapes"]]

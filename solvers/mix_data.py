@@ -18,9 +18,9 @@ from planner.solvers.mix import (
     MixShape,
     MixSolution,
     Slots,
-    Vars,
     part_of_planned,
 )
+from planner.solvers.mix_model import Vars
 
 
 def problem_to_dict(problem: MixProblem) -> dict[str, JsonValue]:

@@ -10,8 +10,9 @@ from planner.errors import PlannerError
 from planner.solvers.backends.model import Expr, JsonValue, LinearModel, Solution, check_feasible, total
 from planner.solvers.backends.solve import solve, vertex
 from planner.solvers.dualtree import DualTree, build_certificate, verify
-from planner.solvers.mix import Flow, MixProblem, MixRole, MixSolution, Vars, build, part_of_planned
+from planner.solvers.mix import Flow, MixProblem, MixRole, MixSolution, part_of_planned
 from planner.solvers.mix_dominance import canonical_order, dominators
+from planner.solvers.mix_model import Vars, build
 from planner.solvers.mix_ties import TIE_TOLERANCE, Effort, fewest_shapes, least_second, second_weights, spread
 from planner.solvers.result import SolveResult, Status
 

@@ -9,7 +9,8 @@ from typing import TypedDict
 
 from planner.solvers.backends.model import Expr, LinearModel, total
 from planner.solvers.backends.solve import solve, vertex
-from planner.solvers.mix import MixObjective, MixProblem, Vars
+from planner.solvers.mix import MixObjective, MixProblem
+from planner.solvers.mix_model import Vars
 
 TIE_TOLERANCE = 1e-9  # relative; mixes this near in a criterion are equal in it
 NODE_LIMIT = 500  # of the second criterion: deterministic, and the solution before it stands when it is reached

@@ -23,15 +23,8 @@ import numpy as np
 from planner.arrays import Bools, Floats
 from planner.calibrate.parameters import bounds
 from planner.calibrate.terms import DeploymentTerms
-from planner.costs.rates.calibration import (
-    Calibration,
-    Efficiencies,
-    EngineOverheads,
-    TableTrust,
-    is_share,
-    neighbour_of,
-    section_in,
-)
+from planner.costs.rates.calibration import Calibration, Efficiencies, TableTrust, is_share
+from planner.costs.rates.engine_overheads import EngineOverheads, neighbour_of, section_in
 from planner.costs.rates.spread import SIDES, ErrorSpread
 from planner.estimate.closed_loop import ClosedLoops, MeanTimes, simulate_loops
 from planner.estimate.evaluate import run

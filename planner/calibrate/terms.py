@@ -15,8 +15,9 @@ from planner.costs.operators.forward import forward
 from planner.costs.operators.kernels import Collective, Experts, Operator, demand
 from planner.costs.operators.work import Shards, Work
 from planner.costs.operators.working_format import as_launched
-from planner.costs.rates.calibration import Efficiencies, EngineOverheads
+from planner.costs.rates.calibration import Efficiencies
 from planner.costs.rates.collectives import CollectiveRoute, route
+from planner.costs.rates.engine_overheads import EngineOverheads
 from planner.costs.rates.evidence import Basis
 from planner.costs.rates.pricer import Pricer
 from planner.costs.rates.profiled import Profiled

@@ -15,7 +15,7 @@ from planner.costs.operators.kernels import (
     PrefillAttention,
     demand,
 )
-from planner.costs.rates.profiled import PASS_OF
+from planner.costs.rates.table_keys import PASS_OF
 from planner.errors import PlannerError
 from planner.hardware.accelerator import Accelerator
 from planner.hardware.profiles.grid import Grid

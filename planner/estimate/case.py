@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from planner.costs.rates.calibration import section_of
+from planner.costs.rates.engine_overheads import section_of
 from planner.costs.rates.forms import Form, form_of
 from planner.costs.rates.spread import group_of_runs
 from planner.costs.serving.speculation import Drafter

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from planner.arrays import Floats
-from planner.costs.rates.calibration import EngineOverheads
+from planner.costs.rates.engine_overheads import EngineOverheads
 from planner.costs.rates.step import launched_share
 from planner.estimate.closed_loop import ClosedLoops
 from planner.estimate.mean_field import Dynamics, Settled, settle

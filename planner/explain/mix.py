@@ -13,8 +13,9 @@ from planner.plan.sides import ffn_roles
 from planner.problem.recorded import INPUTS, recorded_problem
 from planner.problem.resolve import resolve_pool
 from planner.solvers.backends.model import LinearModel
-from planner.solvers.mix import MixObjective, MixProblem, MixShape, MixSolution, Vars, build
+from planner.solvers.mix import MixObjective, MixProblem, MixShape, MixSolution
 from planner.solvers.mix_data import problem_from_dict
+from planner.solvers.mix_model import Vars, build
 from planner.solvers.mix_solve import solve_mix
 from planner.solvers.result import SolveResult
 

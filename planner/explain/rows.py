@@ -1,4 +1,4 @@
-"""Binding constraints of the instance mix (`planner.solvers.mix.build`) at the plan, in words."""
+"""Binding constraints of the instance mix (`planner.solvers.mix_model.build`) at the plan, in words."""
 
 import re
 from collections.abc import Callable, Iterator

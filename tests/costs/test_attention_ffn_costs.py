@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from step3_token_costs import Device, TokenDemand, token_demand
 
 from planner.costs.operators.work import Shards, Work
-from planner.costs.rates.calibration import EngineOverheads, load_calibration
+from planner.costs.rates.calibration import load_calibration
+from planner.costs.rates.engine_overheads import EngineOverheads
 from planner.costs.rates.overlap import cycle_s
 from planner.costs.rates.roofline import Roofline
 from planner.costs.serving.attention_ffn import (

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from planner.calibrate.history import text_of, training_of
-from planner.costs.rates.calibration import Efficiencies, EngineOverheads, load_calibration, neighbour_of, section_of
+from planner.costs.rates.calibration import Efficiencies, load_calibration
+from planner.costs.rates.engine_overheads import EngineOverheads, neighbour_of, section_of
 from planner.costs.training.rates import load_rates
 from planner.costs.training.shapes import NONE
 from planner.errors import PlannerError

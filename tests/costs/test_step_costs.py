@@ -12,7 +12,8 @@ from planner.costs.operators.experts import fullest_rank
 from planner.costs.operators.forward import forward
 from planner.costs.operators.kernels import DecodeAttention, Experts, Gemm, MemoryPass
 from planner.costs.operators.work import Shards, Work
-from planner.costs.rates.calibration import Efficiencies, EngineOverheads, load_calibration
+from planner.costs.rates.calibration import Efficiencies, load_calibration
+from planner.costs.rates.engine_overheads import EngineOverheads
 from planner.costs.rates.evidence import Basis
 from planner.costs.rates.roofline import Roofline
 from planner.costs.rates.step import OUTSIDE_GRAPHS, StepTime, launches, step_time

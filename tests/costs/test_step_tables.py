@@ -8,7 +8,8 @@ import pytest
 
 from planner.arrays import Floats
 from planner.costs.operators.work import Shards, Work
-from planner.costs.rates.calibration import EngineOverheads, load_calibration
+from planner.costs.rates.calibration import load_calibration
+from planner.costs.rates.engine_overheads import EngineOverheads
 from planner.costs.rates.pricer import Pricer, make_pricer
 from planner.costs.rates.profiled import Profiled
 from planner.costs.rates.roofline import Roofline

@@ -10,7 +10,8 @@ from planner.calibrate.terms import DeploymentTerms
 from planner.costs.operators.kernels import Experts
 from planner.costs.operators.triton import launches, serial_steps, weight_values
 from planner.costs.operators.work import Shards, Work
-from planner.costs.rates.calibration import Efficiencies, EngineOverheads
+from planner.costs.rates.calibration import Efficiencies
+from planner.costs.rates.engine_overheads import EngineOverheads
 from planner.costs.rates.roofline import Roofline
 from planner.costs.rates.step import step_time
 from planner.engines.settings import triton_experts

@@ -11,7 +11,7 @@ import pytest
 
 import planner
 from planner.costs.operators.work import Shards
-from planner.costs.rates.calibration import EngineOverheads
+from planner.costs.rates.engine_overheads import EngineOverheads
 from planner.costs.rates.pricer import Pricer
 from planner.costs.rates.step import step_time
 from planner.execute.execution import ExecutionOptions, execute_plan

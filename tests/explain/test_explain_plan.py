@@ -21,7 +21,8 @@ from planner.plan.placement import num_ranks
 from planner.plan.schema import Decision, Envelope
 from planner.solvers.backends.mathopt import Relaxation
 from planner.solvers.backends.model import ModelRow, check_feasible
-from planner.solvers.mix import MixDemand, MixProblem, MixShape, build
+from planner.solvers.mix import MixDemand, MixProblem, MixShape
+from planner.solvers.mix_model import build
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 Solved = Callable[[str], tuple[Envelope, Decision]]

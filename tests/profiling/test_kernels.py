@@ -10,8 +10,9 @@ from planner.costs.operators.kernels import Experts as ExpertsOperator
 from planner.costs.rates.calibration import load_calibration
 from planner.costs.rates.choice import TableChooser
 from planner.costs.rates.evidence import Basis
-from planner.costs.rates.profiled import PASS_OF, Profiled
+from planner.costs.rates.profiled import Profiled
 from planner.costs.rates.roofline import Roofline
+from planner.costs.rates.table_keys import PASS_OF
 from planner.costs.shape_list import shape_list
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool

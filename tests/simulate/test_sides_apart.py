@@ -10,7 +10,8 @@ from serve_problems import objective_of, small, value_of
 from static_level import solve
 
 from planner.costs.operators.work import Work
-from planner.costs.rates.calibration import EngineOverheads, load_calibration
+from planner.costs.rates.calibration import load_calibration
+from planner.costs.rates.engine_overheads import EngineOverheads
 from planner.costs.rates.roofline import Roofline
 from planner.costs.serving.attention_ffn import Units, unit_step
 from planner.errors import PlannerError

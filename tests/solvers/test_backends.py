@@ -254,7 +254,7 @@ def test_formulations_and_certificates_import_no_solver() -> None:
     code = """
 import sys
 import planner.solvers.backends.solve, planner.solvers.dualtree
-import planner.solvers.conflicts, planner.solvers.packing, planner.solvers.mix
+import planner.solvers.conflicts, planner.solvers.layouts.packing, planner.solvers.mix
 assert not {"ortools", "pulp", "scipy", "numpy", "pandas"} & set(sys.modules)
 """
     assert _exit_status(code, dict(os.environ)) == 0

@@ -26,10 +26,10 @@ from planner.solvers.mix import (
     MixShape,
     MixSolution,
     Slots,
-    build,
 )
 from planner.solvers.mix_data import point_of, problem_from_dict, problem_to_dict
 from planner.solvers.mix_dominance import dominators
+from planner.solvers.mix_model import build
 from planner.solvers.mix_solve import MixCertificate, certify, next_best, reduce, solve_mix
 from planner.solvers.result import SolveResult, Status
 from planner.verify import Mix

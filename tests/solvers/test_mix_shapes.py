@@ -11,8 +11,9 @@ from mix_oracle import brute_force_mix
 from mix_problems import random_problem, scattered_problem, waiting_problem
 
 from planner.solvers.backends.model import check_feasible
-from planner.solvers.mix import MixObjective, MixProblem, MixRole, build
+from planner.solvers.mix import MixObjective, MixProblem, MixRole
 from planner.solvers.mix_data import point_of, problem_from_dict, problem_to_dict
+from planner.solvers.mix_model import build
 from planner.solvers.mix_solve import certify, reduce, solve_mix, used_shapes
 from planner.solvers.result import Status
 from planner.verify import Mix

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from mix_oracle import can_place
 
 from planner.errors import PlannerError
-from planner.solvers.packing import Bundle, pack
+from planner.solvers.layouts.packing import Bundle, pack
 
 
 def fits(free_counts: list[int], instances: list[Bundle]) -> bool:

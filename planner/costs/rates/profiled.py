@@ -34,43 +34,22 @@ from planner.costs.rates.calibration import FULL_TRUST, TableTrust
 from planner.costs.rates.choice import ChosenTable, Key, TableChooser, Usable
 from planner.costs.rates.evidence import Basis, KernelTime
 from planner.costs.rates.roofline import Roofline
+from planner.costs.rates.table_keys import (
+    DTYPES,
+    MXFP4_WEIGHT_ONLY,
+    PASS_OF,
+    attention_keys,
+    latent_keys,
+    prefill_like,
+    prefill_points,
+)
 from planner.hardware.profiles.grid import Grid, corners
 from planner.hardware.profiles.store import KernelTable
 from planner.models.architecture import Architecture
 
-_DTYPES: dict[str, tuple[str, ...]] = {
-    "fp32": ("float32",),
-    "bf16": ("bfloat16",),
-    "fp16": ("bfloat16", "float16"),
-    "fp8": ("fp8", "fp8_block"),
-    "fp8_block": ("fp8_block", "fp8"),
-    "nvfp4": ("nvfp4",),
-    "mxfp4": ("w4a8_mxfp4_mxfp8", "w4a16_mxfp4"),
-    "int4": ("int4_wo",),
-    "int8": ("int8", "int8_wo", "sq"),
-}
 BULK_TOKENS = (
     256  # per rank: above it, dispatch and experts run their prefill kernels (DeepEP's decode ones stop at 256)
 )
-PASS_OF = {
-    "norm": "norm",
-    "rotary_and_cache": "rotary",
-    "ffn_activation": "activation",
-    "shared_expert_activation": "activation",
-    "embedding": "embedding",
-    "sampling": "sampling",
-    "cross_entropy": "cross_entropy",
-    "kv_gather": "gather",
-    "expert_permute": "gather",
-    "expert_combine": "combine",
-    "norm_input_gradient": "norm_backward",
-    "rotary_and_cache_input_gradient": "rotary_backward",
-    "ffn_activation_input_gradient": "activation_backward",
-    "shared_expert_activation_input_gradient": "activation_backward",
-    "cross_entropy_input_gradient": "cross_entropy_backward",
-    "optimizer": "optimizer",
-}
-"""The kind of pass that was measured, by the name of an elementwise operator."""
 _TRUST_OF = {
     "gemm": "gemm",
     "mla_bmm": "gemm",
@@ -84,7 +63,6 @@ _TRUST_OF = {
 """Which trust a table takes; all others are of attention."""
 EVEN_LOAD = "balanced"  # of experts, as kernel tables call it
 _EXPERT_COLUMNS = ("hidden_size", "inter_size", "topk", "num_experts")
-_MXFP4_WEIGHT_ONLY = ("w4a16_mxfp4", "w4a8_mxfp4_mxfp8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +131,7 @@ class Profiled:
         def like(m: Floats, n: Floats, k: Floats) -> Gemm:
             return Gemm(op.name, 1.0, m, n, k, op.precision)
 
-        keys = ({"gemm_dtype": dtype} for dtype in _DTYPES.get(op.precision, ()))
+        keys = ({"gemm_dtype": dtype} for dtype in DTYPES.get(op.precision, ()))
         return self._from(self._table(("gemm", op.precision), keys, like), op, (op.m, op.n, op.k))
 
     def _batched(self, op: BatchedGemm) -> KernelTime:
@@ -164,13 +142,13 @@ class Profiled:
             ones = np.ones_like(tokens)
             return BatchedGemm(op.name, 1.0, heads, tokens, ones * rank, ones * nope, op.precision)
 
-        keys = ({"op_name": side, "bmm_dtype": dtype} for dtype in (*_DTYPES[op.precision], "bfloat16"))
+        keys = ({"op_name": side, "bmm_dtype": dtype} for dtype in (*DTYPES[op.precision], "bfloat16"))
         table = self._table(("mla_bmm", side, op.precision, rank, nope), keys, like)
         return self._from(table, op, (op.m, op.batch))
 
     def _prefill(self, op: PrefillAttention) -> KernelTime:
-        table = self._attention("context_mla" if op.latent else "context_attention", op, _prefill_like(op))
-        return self._from(table, op, _prefill_points(op))
+        table = self._attention("context_mla" if op.latent else "context_attention", op, prefill_like(op))
+        return self._from(table, op, prefill_points(op))
 
     def _decode(self, op: DecodeAttention) -> KernelTime:
         def like(window: int, batch: Floats, step: Floats, heads: Floats, *rest: Floats) -> DecodeAttention:
@@ -188,7 +166,7 @@ class Profiled:
         """The table of this head size and window; a window without one takes the full-context table's utilisation."""
         for window in (0,) if op.latent else dict.fromkeys((op.window, 0)):
             identity = (name, op.head_dim, op.v_head_dim, window, op.kv_precision)
-            keys = _latent_keys(op.kv_precision) if op.latent else _attention_keys(op.head_dim, window, op.kv_precision)
+            keys = latent_keys(op.kv_precision) if op.latent else attention_keys(op.head_dim, window, op.kv_precision)
             table = self._table(identity, keys, partial(like, window))
             if table is not None:
                 return table
@@ -198,12 +176,12 @@ class Profiled:
         """Its own table where there is one, else the utilisation of the forward kernel."""
         once = op.forward
         if isinstance(once, PrefillAttention) and not once.latent:
-            forward_like = _prefill_like(once)
+            forward_like = prefill_like(once)
             table = self._attention(
                 "context_attention_backward", once, lambda *sizes: replace(op, forward=forward_like(*sizes))
             )
             if table is not None:
-                return self._from(table, op, _prefill_points(once))
+                return self._from(table, op, prefill_points(once))
         return self._like_forward(op)
 
     def _like_forward(self, op: AttentionBackward) -> KernelTime:
@@ -288,8 +266,8 @@ class Profiled:
     def _expert_dtypes(self, op: Experts) -> tuple[str, ...]:
         """Engines quantise the activations of mxfp4 experts to mxfp8 where tensor cores take mxfp4 directly."""
         if op.precision == "mxfp4" and not self.roofline.accelerator.supports("mxfp4"):
-            return _MXFP4_WEIGHT_ONLY
-        return _DTYPES.get(op.precision, ())
+            return MXFP4_WEIGHT_ONLY
+        return DTYPES.get(op.precision, ())
 
     def _nearest_expert_table(
         self, op: Experts, name: str, shape: tuple[int, ...]
@@ -383,46 +361,3 @@ _PRICED_BY: dict[type[Operator], Callable[[Profiled, Any], KernelTime]] = {
 def _distance(known: tuple[int, ...], shape: tuple[int, ...]) -> float:
     """Between expert shapes: the sum of the logarithms of their sizes' ratios."""
     return float(sum(abs(np.log(a / b)) for a, b in zip(known, shape, strict=True)))
-
-
-def _prefill_like(op: PrefillAttention) -> Callable[..., PrefillAttention]:
-    """`op` at the sizes of a table's cells, which have no past."""
-
-    def like(window: int, batch: Floats, length: Floats, heads: Floats, *rest: Floats) -> PrefillAttention:
-        kv_heads = np.minimum(rest[0], heads) if rest else heads
-        sizes = replace(op, sequences=batch, new_tokens=length, context=np.zeros_like(length), heads=heads)
-        return replace(sizes, kv_heads=kv_heads, window=window)
-
-    return like
-
-
-def _prefill_points(op: PrefillAttention) -> tuple[Floats, ...]:
-    """Where a table holds `op`: a chunk with past takes the ratio of a prompt with as many pairs."""
-    length = np.sqrt(op.new_tokens * (op.new_tokens + 2.0 * op.context))
-    points = (op.sequences, length, op.heads)
-    return points if op.latent else (*points, op.kv_heads)
-
-
-def _kv(precision: str) -> str:
-    return "fp8" if precision == "fp8" else "bfloat16"
-
-
-def _attention_formats(kv_precision: str) -> Iterator[tuple[str, str]]:
-    """Formats of cache and queries, the one asked for first; what runs in fp32 is like no table of another format."""
-    if kv_precision == "fp32":
-        yield "float32", "float32"
-        return
-    for kv in (_kv(kv_precision), "bfloat16", "fp8"):
-        for dtype in ("bfloat16", "fp8"):
-            yield kv, dtype
-
-
-def _latent_keys(kv_precision: str) -> Iterator[Mapping[str, str | int]]:
-    for kv, dtype in _attention_formats(kv_precision):
-        yield {"mla_dtype": dtype, "kv_cache_dtype": kv}
-
-
-def _attention_keys(head_dim: int, window: int, kv_precision: str) -> Iterator[Mapping[str, str | int]]:
-    """The cache format asked for first, then the other."""
-    for kv, dtype in _attention_formats(kv_precision):
-        yield {"head_dim": head_dim, "window_size": window, "attn_dtype": dtype, "kv_cache_dtype": kv}

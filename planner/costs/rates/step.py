@@ -16,7 +16,7 @@ from planner.costs.operators.kernels import (
     demand,
 )
 from planner.costs.operators.work import Shards, Work
-from planner.costs.rates.calibration import EngineOverheads
+from planner.costs.rates.engine_overheads import EngineOverheads
 from planner.costs.rates.evidence import Basis, KernelTime
 from planner.costs.rates.overlap import cycle_s, halved, slowed_by_exchange
 from planner.costs.rates.pricer import Pricer

@@ -20,7 +20,8 @@ from planner.costs.operators.kernels import (
     quantises,
 )
 from planner.costs.operators.work import Shards, Work
-from planner.costs.rates.calibration import Efficiencies, EngineOverheads
+from planner.costs.rates.calibration import Efficiencies
+from planner.costs.rates.engine_overheads import EngineOverheads
 from planner.costs.rates.overlap import cycle_s
 from planner.costs.rates.pricer import Pricer
 from planner.costs.rates.step import StepTime, host_s, price_operators

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from planner.arrays import Floats, Ints
 from planner.costs.operators.work import Shards, Work
-from planner.costs.rates.calibration import EngineOverheads
+from planner.costs.rates.engine_overheads import EngineOverheads
 from planner.costs.rates.pricer import Pricer
 from planner.costs.rates.step import step_time
 from planner.documents.files import write_bytes_atomic

@@ -11,7 +11,8 @@ import numpy as np
 
 from planner.arrays import Floats
 from planner.costs.operators.work import Shards, Work
-from planner.costs.rates.calibration import Calibration, EngineOverheads
+from planner.costs.rates.calibration import Calibration
+from planner.costs.rates.engine_overheads import EngineOverheads
 from planner.costs.rates.pricer import Pricer, make_pricer
 from planner.costs.rates.step import step_time
 from planner.costs.serving.memory import activation_bytes, kv_cache_bytes, weight_bytes

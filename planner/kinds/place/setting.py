@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.arrays import Floats
-from planner.costs.rates.calibration import Calibration, EngineOverheads, load_calibration
+from planner.costs.rates.calibration import Calibration, load_calibration
+from planner.costs.rates.engine_overheads import EngineOverheads
 from planner.errors import PlannerError, errors_at
 from planner.hardware.cluster import Pool
 from planner.kinds.place.decision import PlaceOptions

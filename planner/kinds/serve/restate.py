@@ -32,7 +32,8 @@ from planner.plan.schema import Certificate, Envelope, Prediction, Proven
 from planner.plan.sides import ffn_roles
 from planner.problem.recorded import AtHand, NotAtHand, resolved_again
 from planner.solvers.dualtree import DualTree
-from planner.solvers.mix import MixObjective, MixSolution, build
+from planner.solvers.mix import MixObjective, MixSolution
+from planner.solvers.mix_model import build
 from planner.solvers.mix_solve import MixCertificate, reduce, used_shapes
 from planner.solvers.result import SolveResult, Status
 from planner.solvers.stochastic.routed_queues import Routing

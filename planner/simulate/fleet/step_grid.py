@@ -15,7 +15,7 @@ from planner.arrays import Floats, Ints
 
 if TYPE_CHECKING:
     from planner.costs.operators.work import Shards, Work
-    from planner.costs.rates.calibration import EngineOverheads
+    from planner.costs.rates.engine_overheads import EngineOverheads
     from planner.costs.rates.pricer import Pricer
     from planner.costs.serving.speculation import Drafter
     from planner.models.architecture import Architecture

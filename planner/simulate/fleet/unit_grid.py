@@ -10,7 +10,7 @@ import numpy as np
 
 from planner.arrays import Floats
 from planner.costs.operators.work import Work
-from planner.costs.rates.calibration import EngineOverheads
+from planner.costs.rates.engine_overheads import EngineOverheads
 from planner.costs.rates.pricer import Pricer
 from planner.costs.serving.attention_ffn import RemoteFfn, Units, unit_step
 from planner.costs.serving.speculation import Drafter

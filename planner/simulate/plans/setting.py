@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from planner.costs.operators.work import Shards
-from planner.costs.rates.calibration import Calibration, EngineOverheads
+from planner.costs.rates.calibration import Calibration
+from planner.costs.rates.engine_overheads import EngineOverheads
 from planner.costs.serving.speculation import Drafter
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool

@@ -12,7 +12,8 @@ from serve_problems import broken_rules, objective_of, small
 from static_level import solve
 
 from planner.check import check_plan
-from planner.costs.rates.calibration import EngineOverheads, load_calibration
+from planner.costs.rates.calibration import load_calibration
+from planner.costs.rates.engine_overheads import EngineOverheads
 from planner.costs.rates.roofline import Roofline
 from planner.costs.serving.attention_ffn import Port
 from planner.emit.registry import emit

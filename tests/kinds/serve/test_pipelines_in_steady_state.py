@@ -8,7 +8,7 @@ import pytest
 from tandem_simulator import Engine, Request, Rules, simulate
 
 from planner.costs.operators.work import Shards, Work
-from planner.costs.rates.calibration import EngineOverheads
+from planner.costs.rates.engine_overheads import EngineOverheads
 from planner.kinds.serve.steady.steps.formulas import Costs, prefill_alone
 from planner.kinds.serve.steady.steps.pipelines import Holds, decode_pace_s, prefill_in_stages
 from planner.kinds.serve.steady.time_limits import MEAN, Queue, TimeLimit

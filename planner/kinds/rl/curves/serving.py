@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from planner.costs.operators.work import Shards, Work
-from planner.costs.rates.calibration import EngineOverheads
+from planner.costs.rates.engine_overheads import EngineOverheads
 from planner.costs.rates.pricer import Pricer, make_pricer
 from planner.costs.rates.step import step_time
 from planner.costs.serving.memory import activation_bytes, kv_cache_bytes, weight_bytes

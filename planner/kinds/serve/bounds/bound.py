@@ -46,7 +46,8 @@ from planner.kinds.serve.steady.shapes import InstanceShape
 from planner.solvers.backends.model import Expr, LinearModel, Solution, total
 from planner.solvers.backends.solve import solve
 from planner.solvers.dualtree import DualTree, build_certificate, verify
-from planner.solvers.mix import MixObjective, MixProblem, Vars, build
+from planner.solvers.mix import MixObjective, MixProblem
+from planner.solvers.mix_model import Vars, build
 from planner.solvers.mix_solve import DEFAULT_BACKEND
 from planner.solvers.result import SolveResult
 

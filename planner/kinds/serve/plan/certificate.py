@@ -14,8 +14,9 @@ from planner.kinds.serve.steady.search import Outcome, ServeSetting
 from planner.kinds.serve.steady.units import MICRO_BATCHES, Sides, splits
 from planner.plan.records import BY_NUMBER
 from planner.plan.schema import Certificate, Objective
-from planner.solvers.mix import MixProblem, MixRole, MixSolution, build
+from planner.solvers.mix import MixProblem, MixRole, MixSolution
 from planner.solvers.mix_data import point_of, problem_to_dict
+from planner.solvers.mix_model import build
 from planner.solvers.mix_solve import MixCertificate, next_best, reduce, used_shapes
 from planner.solvers.result import SolveResult
 

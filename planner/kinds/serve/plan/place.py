@@ -7,7 +7,7 @@ from planner.hardware.cluster import Pool
 from planner.kinds.serve.steady.shapes import InstanceShape, group_devices
 from planner.plan.blocks import block_on
 from planner.plan.schema import Axis, Block
-from planner.solvers.packing import Bundle, pack
+from planner.solvers.layouts.packing import Bundle, pack
 
 
 class Unplaceable(PlannerError):

@@ -11,7 +11,8 @@ from planner.plan.instance_types import name_of_role
 from planner.plan.placement import num_ranks
 from planner.plan.sides import FFN, ffn_roles
 from planner.problem.schema import Problem
-from planner.solvers.mix import MixProblem, Vars
+from planner.solvers.mix import MixProblem
+from planner.solvers.mix_model import Vars
 
 RULE = "serve.availability"
 REL_TOL = 1e-6

@@ -25,8 +25,9 @@ from planner.problem.recorded import INPUTS
 from planner.problem.resolve import resolve_pool
 from planner.problem.schema import Problem
 from planner.solvers.backends.model import LinearModel
-from planner.solvers.mix import MixObjective, MixProblem, Vars, build
+from planner.solvers.mix import MixObjective, MixProblem
 from planner.solvers.mix_data import problem_from_dict
+from planner.solvers.mix_model import Vars, build
 
 _HINT = "solve again: the proof is not one for this plan"
 _OBJECTIVES = {

@@ -20,7 +20,8 @@ from planner.kinds.serve.steady.search import ServeSetting
 from planner.plan.instance_types import name_of_role
 from planner.plan.schema import Envelope, Role
 from planner.plan.sides import FFN, ffn_roles
-from planner.solvers.mix import Flow, MixProblem, MixSolution, Vars, part_of_planned, port_bytes_per_s
+from planner.solvers.mix import Flow, MixProblem, MixSolution, part_of_planned, port_bytes_per_s
+from planner.solvers.mix_model import Vars
 
 Rates = tuple[float, ...]
 """Requests a second by target."""

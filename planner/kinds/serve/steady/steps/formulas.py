@@ -28,7 +28,7 @@ import numpy as np
 from planner.arrays import Floats
 from planner.costs.operators.forward import ranks_in_step
 from planner.costs.operators.work import Shards, Work
-from planner.costs.rates.calibration import EngineOverheads
+from planner.costs.rates.engine_overheads import EngineOverheads
 from planner.costs.rates.pricer import Pricer
 from planner.costs.rates.step import StepTime, step_time
 from planner.costs.serving.media import Encoding

@@ -7,7 +7,7 @@ import numpy as np
 from planner.arrays import Floats, Indices
 from planner.costs.operators.forward import ranks_in_step
 from planner.costs.operators.work import Shards
-from planner.costs.rates.calibration import EngineOverheads
+from planner.costs.rates.engine_overheads import EngineOverheads
 from planner.costs.rates.step import StepTime
 from planner.kinds.serve.steady.steps.first_tokens import Engines
 from planner.kinds.serve.steady.steps.formulas import Costs, Prefill, colocated_tpot_s, decode_step, prefill_mixed
