@@ -7,8 +7,8 @@ import numpy as np
 
 from case_kinds import CaseAnswer
 from planner.arrays import Floats
-from planner.solvers.schedules.day_solve import split_day
-from planner.solvers.schedules.day_split import DayJob, DaySplit, Goal, of_one_pool
+from planner.solvers.schedules.days.solve import split_day
+from planner.solvers.schedules.days.split import DayJob, DaySplit, Goal, of_one_pool
 
 TIME_LIMIT_S = 4.0  # of the integer program, which comes last
 

@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 
 from planner.errors import PlannerError
 from planner.solvers.result import Status
-from planner.solvers.schedules.day_bounded import bounded
-from planner.solvers.schedules.day_columns import bound_at, relaxed
-from planner.solvers.schedules.day_exchange import exchanged
-from planner.solvers.schedules.day_joint import jointly
-from planner.solvers.schedules.day_rows import recombined
-from planner.solvers.schedules.day_solve import split_day
-from planner.solvers.schedules.day_split import DayJob, DaySplit, Goal, of_one_pool
+from planner.solvers.schedules.days.bounded import bounded
+from planner.solvers.schedules.days.columns import bound_at, relaxed
+from planner.solvers.schedules.days.exchange import exchanged
+from planner.solvers.schedules.days.joint import jointly, most_of_units
+from planner.solvers.schedules.days.labels import labelled
+from planner.solvers.schedules.days.rows import recombined
+from planner.solvers.schedules.days.solve import split_day
+from planner.solvers.schedules.days.split import DayJob, DaySplit, Goal, of_one_pool
 
 
 def problem_of(seed: int, *, hours: int, nodes: int, jobs: int, goals: bool = True, most: int = 4) -> DaySplit:
@@ -192,6 +193,23 @@ def test_bounds_at_worths_of_progress_hold_and_their_days_fit(seed: int, whole: 
     for day in priced.days:
         assert all(fits(problem, row) for row in zip(*day, strict=True))
         assert problem.worth(day) <= best + 1e-6 * max(abs(best), 1.0)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_labels_that_count_progress_meet_the_best_of_all_days_and_bound_it_where_they_are_few(seed: int) -> None:
+    numbers = range(seed * 100, seed * 100 + 100)
+    drawn = (problem_of(number, hours=3, nodes=3, jobs=3) for number in numbers)
+    problem = next(made for made in drawn if sum(job.goal is not None for job in made.jobs) > 1)
+    best, idle = best_of_all(problem), tuple((0,) * 3 for _ in problem.jobs)
+    prices = [tuple(0.3 * unit for unit in most_of_units(problem)), tuple(most_of_units(problem))]
+    for width, own in ((10**6, prices), (10**6, prices[:1]), (2, prices)):
+        day, bound = labelled(problem, problem.worth(idle), own, width)
+        reached = problem.worth(idle if day is None else day)
+        assert reached <= best + 1e-9 * abs(best)
+        assert bound >= best - 1e-9 * abs(best)
+        if width > 2:
+            assert max(reached, problem.worth(idle)) == pytest.approx(best)
+            assert bound == pytest.approx(best)
 
 
 def goals_of(seed: int) -> DaySplit | None:

@@ -35,8 +35,8 @@ from planner.plan.schema import (
 )
 from planner.problem.envelope import plan_envelope
 from planner.solvers.result import relative_gap
-from planner.solvers.schedules.day_solve import SOLVER
-from planner.solvers.schedules.day_split import Day, DaySplit
+from planner.solvers.schedules.days.solve import SOLVER
+from planner.solvers.schedules.days.split import Day, DaySplit
 
 METRIC = "usd"
 BESIDE = "opportunistic_usd"

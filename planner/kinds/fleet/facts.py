@@ -12,8 +12,8 @@ from planner.kinds.fleet.restate import day_of_plan, shares_by_window
 from planner.kinds.registry import Told
 from planner.plan.schema import Envelope
 from planner.problem.recorded import AtHand
-from planner.solvers.schedules.day_columns import relaxed
-from planner.solvers.schedules.day_solve import split_day
+from planner.solvers.schedules.days.columns import relaxed
+from planner.solvers.schedules.days.solve import split_day
 
 
 class Limit(TypedDict):

@@ -1,4 +1,4 @@
-"""The day of a fleet as a problem of `solvers.schedules.day_split`: worth of windows by nodes before and in them.
+"""The day of a fleet as a problem of `solvers.schedules.days.split`: worth of windows by nodes before and in them.
 
 Parameters  W windows of h hours, a_t(j) requests an hour in slot j of window t at each level of the load, r_n units an
             hour on n nodes (r_0 = 0), s the start-up in hours, u worth of a unit, c cost of a missing one
@@ -22,8 +22,8 @@ from planner.errors import Conflict, Infeasible, PlannerError
 from planner.kinds.fleet.jobs import SECONDS, Job, Point, free_nodes, on_pool, pools_of
 from planner.kinds.fleet.options import FleetOptions
 from planner.problem.resolve import Resolved
-from planner.solvers.schedules.day_columns import longest_path
-from planner.solvers.schedules.day_split import Day, DayJob, DaySplit, Goal, fewest
+from planner.solvers.schedules.days.columns import longest_path
+from planner.solvers.schedules.days.split import Day, DayJob, DaySplit, Goal, fewest
 
 Share = tuple[int, ...]
 """Nodes of every pool."""

@@ -18,7 +18,7 @@ from planner.plan.schema import Envelope
 from planner.problem.recorded import AtHand, resolved_again
 from planner.problem.resolve import Resolved
 from planner.progress import Limits
-from planner.solvers.schedules.day_solve import split_day
+from planner.solvers.schedules.days.solve import split_day
 
 MORE = "whether other GPUs are worth more to what runs beside production"
 BOUND = LeftOut("certificate.bound", "whether no split is worth more than the bound")

@@ -18,7 +18,7 @@ from planner.plan.schema import Envelope
 from planner.problem.resolve import Resolved
 from planner.progress import Limits
 from planner.solvers.result import Status
-from planner.solvers.schedules.day_solve import DUST, split_day
+from planner.solvers.schedules.days.solve import DUST, split_day
 
 FEW_STEPS = 500  # of single jobs: days with no more are solved to the end
 CLOSE = 1e-4  # of the worth of other days: the gap at which they are done

@@ -1,7 +1,7 @@
 """The best day over rows of days that are at hand: in every hour the nodes of all jobs of one of them.
 
 Days at several worths of progress make too much of one target and too little of another; days that go over from one to
-another make as much as is paid. (C1) of `day_split` holds in each row.
+another make as much as is paid. (C1) of `split` holds in each row.
 
 Sets        r in R_t rows of hour t: numbers of nodes of all jobs
 Parameters  v_trs worth without goals of row s after row r, p_ktrs progress of jobs with a goal
@@ -17,7 +17,7 @@ from itertools import pairwise
 
 from planner.solvers.backends.model import Expr, LinearModel, total
 from planner.solvers.backends.solve import solve
-from planner.solvers.schedules.day_split import Day, DaySplit
+from planner.solvers.schedules.days.split import Day, DaySplit
 
 MOST_STEPS = 6_000
 GAP = 1e-4  # of the worth: no search beyond it

@@ -1,12 +1,13 @@
-"""The day of most worth (`day_split`), and a bound on all days.
+"""The day of most worth (`split`), and a bound on all days.
 
-Where no job has a goal and the joint program over all jobs is small, it is exact (`day_exchange`). Otherwise column
-generation over the days of single jobs gives prices and a bound (`day_columns`), and exchanges between three jobs a
-day. Joint programs over all jobs at several worths of progress give better bounds and more days (`day_joint`), and the
-best day over the rows of these makes as much of every target as is paid (`day_rows`). Where they are too large, they
-leave out states that cannot lead to a better day (`day_bounded`). An integer program over the flows of single jobs
-closes what is left as far as its limits let it, with the steps alone that a better day can take by their reduced worth.
-Of days that are worth as much, jobs with a goal have the one of fewest node hours (`day_frugal`).
+Where no job has a goal and the joint program over all jobs is small, it is exact (`exchange`). Otherwise column
+generation over the days of single jobs gives prices and a bound (`columns`), and exchanges between three jobs a
+day. Joint programs over all jobs at several worths of progress give better bounds and more days (`joint`); labels
+over them count progress as it is, and close most of what is left (`labels`). Elsewhere the best day over the rows
+of these days makes as much of every target as is paid (`rows`). Where joint programs are too large, they leave out
+states that cannot lead to a better day (`bounded`). An integer program over the flows of single jobs closes what is
+left as far as its limits let it, with the steps alone that a better day can take by their reduced worth.
+Of days that are worth as much, jobs with a goal have the one of fewest node hours (`frugal`).
 """
 
 import math
@@ -16,18 +17,19 @@ from collections.abc import Sequence
 from planner.solvers.backends.model import Expr, LinearModel, total
 from planner.solvers.backends.solve import solve
 from planner.solvers.result import SolveResult, Status
-from planner.solvers.schedules.day_bounded import bounded
-from planner.solvers.schedules.day_columns import relaxed
-from planner.solvers.schedules.day_exchange import affordable, exchanged, joint
-from planner.solvers.schedules.day_frugal import frugal
-from planner.solvers.schedules.day_joint import jointly
-from planner.solvers.schedules.day_rows import recombined
-from planner.solvers.schedules.day_split import Day, DayJob, DaySplit, Steps
+from planner.solvers.schedules.days.bounded import bounded
+from planner.solvers.schedules.days.columns import relaxed
+from planner.solvers.schedules.days.exchange import affordable, exchanged, joint
+from planner.solvers.schedules.days.frugal import frugal
+from planner.solvers.schedules.days.joint import jointly, most_of_units
+from planner.solvers.schedules.days.labels import affordable_labels, labelled
+from planner.solvers.schedules.days.rows import recombined
+from planner.solvers.schedules.days.split import Day, DayJob, DaySplit, Steps
 
 SOLVER = "days of single jobs, joint programs and flows"
 DUST = 1e-9  # of the worth of a day
 GIVEN = 1e-3  # of it, that each job may lose for fewer node hours
-WIDTHS = (2_000, 20_000)  # states of an hour in joint programs over all jobs, in turn
+WIDTHS = (2_000, 20_000)  # states of an hour in joint programs over all jobs, or labels, in turn
 ROWS_S = (4.0, 12.0)  # for days of rows of other days: the second time where the first leaves a wide gap
 WIDE = 0.01  # of the worth
 MOST_STEPS = 5_000  # of single jobs that the integer program takes
@@ -51,7 +53,9 @@ def split_day(problem: DaySplit, *, time_limit_s: float | None = None, gap: floa
     whole = affordable(problem, everyone)
     if whole or any(job.goal for job in problem.jobs):
         priced = jointly(relaxation, day, gap, whole=whole)
-        bound = min(bound, priced.bound)
+        day = max([day, *priced.days[::-1]], key=problem.worth)
+        day, bound = _counted(problem, day, min(bound, priced.bound), priced.prices, gap)
+        worth = problem.worth(day)
         day = _joined(problem, [day, *priced.days[::-1]], relaxation.units, gap * max(abs(worth), 1.0), bound)
         worth = problem.worth(day)
     for width in () if whole else WIDTHS[:1] if any(job.goal for job in problem.jobs) else WIDTHS:
@@ -71,6 +75,18 @@ def split_day(problem: DaySplit, *, time_limit_s: float | None = None, gap: floa
     worth = problem.worth(day)
     status = Status.OPTIMAL if bound - worth <= gap * max(abs(worth), 1.0) else Status.FEASIBLE
     return SolveResult(status, reason, day, worth, max(bound, worth), time.perf_counter() - started_s, SOLVER)
+
+
+def _counted(problem: DaySplit, day: Day, bound: float, prices: tuple[float, ...], gap: float) -> tuple[Day, float]:
+    """The best day with progress counted as it is, of as many labels as it takes, and the bound."""
+    both = (prices, tuple(most_of_units(problem)))
+    for width in WIDTHS if affordable_labels(problem, len(both)) else ():
+        worth = problem.worth(day)
+        if bound - worth <= gap * max(abs(worth), 1.0):
+            break
+        other, proven = labelled(problem, worth, both, width)
+        day, bound = day if other is None else max(day, other, key=problem.worth), min(bound, proven)
+    return day, bound
 
 
 def _joined(problem: DaySplit, days: list[Day], units: Sequence[float], enough: float, bound: float) -> Day:

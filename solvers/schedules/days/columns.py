@@ -23,7 +23,7 @@ import numpy as np
 
 from planner.arrays import Floats
 from planner.solvers.backends.model import Expr, LinearModel
-from planner.solvers.schedules.day_split import DayJob, DaySplit, Steps
+from planner.solvers.schedules.days.split import DayJob, DaySplit, Steps
 
 MOST_ROUNDS = 150
 SMOOTHING = 0.5  # of prices, towards those of the best bound

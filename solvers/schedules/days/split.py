@@ -9,7 +9,7 @@ Variables   n_kt in A_k
 Maximise    sum_kt v_kt(n_k,t-1, n_kt) + sum_k u_k min(P_k, G_k) - f_k max(G_k - P_k, 0)
             with P_k = sum p_k(n_k,t-1, n_kt) over hours t before the deadline of the job
 (C1) sum_k n_ktp <= N_p                                                  for t in T, p in P
-Solved in `day_solve`.
+Solved in `solve`.
 """
 
 import math

@@ -1,6 +1,6 @@
 """The joint program over all jobs of a day, an hour and a job at a time, without states that lead to no better day.
 
-At prices l of nodes and m of progress (`day_columns`) every day falls short of the bound by what its steps fall short
+At prices l of nodes and m of progress (`columns`) every day falls short of the bound by what its steps fall short
 of the longest paths of their jobs, and by l_tp for each node of pool p that is idle in hour t. A state (numbers of
 nodes of all jobs, those of some already of the next hour) is worth the bound less what it has fallen short by so far:
 no day through it is worth more. States worth no more than the day at hand are left out, and of more than `width` those
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.arrays import Floats, Ints
-from planner.solvers.schedules.day_columns import Relaxation
-from planner.solvers.schedules.day_split import Day, DayJob
+from planner.solvers.schedules.days.columns import Relaxation
+from planner.solvers.schedules.days.split import Day, DayJob
 
 Indices = np.ndarray[tuple[int], np.dtype[np.int64]]
 CLOSE = 1e-10  # of the worth at hand: states must be above it by as much

@@ -1,7 +1,7 @@
 """Nodes that a day's jobs with a goal give up: of their days that are worth as much, the one of fewest node hours.
 
 With the days of all other jobs as they are, a job has the nodes that these leave. By hour t, number of nodes n and node
-hours h so far, the most of worth and progress, a unit of which counts u + f (`day_split`), is
+hours h so far, the most of worth and progress, a unit of which counts u + f (`split`), is
     V_t(n, h) = max over m of V_t-1(m, h - |n|) + v_t(m, n) + (u + f) p_t(m, n),
 and the job takes the least h at which its day, its goal included, is worth what it is now. O(T A^2 H).
 Exact where v is the same for all steps that a job may take, as for jobs that are paid for progress alone; elsewhere the
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from planner.arrays import Bools, Indices, Ints
-from planner.solvers.schedules.day_split import Day, DayJob, DaySplit
+from planner.solvers.schedules.days.split import Day, DayJob, DaySplit
 
 MOST_WORK = 500_000_000  # of steps and node hours of a job: larger ones stay as they are
 

@@ -3,18 +3,19 @@
 (C1) holds as it stands there, and goals are priced: for any m_k in [0, u_k + f_k] no day is worth more than
     max over days of (worth without goals + sum_k m_k P_k) + sum_k (u_k + f_k - m_k) G_k - f_k G_k,
 convex in m with P_k - G_k as a subgradient. The next prices are, half-way from the best ones, those where the days met
-so far prove least (Kelley's cutting planes, smoothed as those of `day_columns`). Where the joint program over all jobs
-is too large, it leaves states out (`day_bounded`).
+so far prove least (Kelley's cutting planes, smoothed as those of `columns`). Where the joint program over all jobs
+is too large, it leaves states out (`bounded`).
 """
 
+import math
 from dataclasses import dataclass, replace
 
 from planner.solvers.backends.model import LinearModel, total
 from planner.solvers.backends.solve import solve
-from planner.solvers.schedules.day_bounded import bounded
-from planner.solvers.schedules.day_columns import Prices, Relaxation, bound_at
-from planner.solvers.schedules.day_exchange import joint, joint_work
-from planner.solvers.schedules.day_split import Day, DaySplit
+from planner.solvers.schedules.days.bounded import bounded
+from planner.solvers.schedules.days.columns import Prices, Relaxation, bound_at
+from planner.solvers.schedules.days.exchange import joint, joint_work
+from planner.solvers.schedules.days.split import Day, DaySplit
 
 CLOSE = 1e-9  # of the worth: no more prices
 MOST_PRICES = 25
@@ -27,10 +28,11 @@ WIDTH = 1_000  # states of an hour where some are left out
 
 @dataclass(frozen=True, slots=True)
 class JointBound:
-    """The least bound over all prices tried, and the days met on the way."""
+    """The least bound over all prices tried, these prices, and the days met on the way."""
 
     days: list[Day]
     bound: float
+    prices: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +46,9 @@ class _Cut:
 def jointly(relaxation: Relaxation, day: Day, gap: float = CLOSE, *, whole: bool) -> JointBound:
     """The bound from the worths of progress of the relaxation on; `whole` programs leave no state out."""
     problem = relaxation.problem
-    worth, most = problem.worth(day), [_most(problem, k) for k in range(len(problem.jobs))]
+    worth, most = problem.worth(day), most_of_units(problem)
     prices = tuple(min(max(unit, 0.0), high) for unit, high in zip(relaxation.units, most, strict=True))
-    days, cuts, best, least = [day], [_cut(problem, day)], prices, relaxation.bound
+    days, cuts, best, least = [day], [_cut(problem, day)], prices, math.inf
     calls = max(LEAST_PRICES, MOST_WORK // joint_work(problem)) if whole else NARROW_PRICES
     for _ in range(min(calls, MOST_PRICES) if any(most) else 1):
         other, bound = _best(relaxation, day, worth, prices, whole=whole)
@@ -60,7 +62,7 @@ def jointly(relaxation: Relaxation, day: Day, gap: float = CLOSE, *, whole: bool
         if least - max(worth, model) <= gap * max(abs(worth), 1.0):
             break
         prices = tuple(SMOOTHING * a + (1.0 - SMOOTHING) * b for a, b in zip(best, next_prices, strict=True))
-    return JointBound(days, least)
+    return JointBound(days, min(least, relaxation.bound), best)
 
 
 def _best(
@@ -104,7 +106,6 @@ def _least(cuts: list[_Cut], most: list[float]) -> tuple[tuple[float, ...], floa
     return tuple(solution.value(m) for m in prices), solution.value(largest)
 
 
-def _most(problem: DaySplit, k: int) -> float:
-    """All that a unit below the target is worth."""
-    goal = problem.jobs[k].goal
-    return 0.0 if goal is None else goal.worth + goal.cost
+def most_of_units(problem: DaySplit) -> list[float]:
+    """All that a unit below the target is worth, of every job; without a goal 0."""
+    return [0.0 if job.goal is None else job.goal.worth + job.goal.cost for job in problem.jobs]

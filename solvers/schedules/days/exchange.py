@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from planner.arrays import Floats
-from planner.solvers.schedules.day_split import Day, DaySplit
+from planner.solvers.schedules.days.split import Day, DaySplit
 
 MOST_CELLS = 4_000_000  # of one maximum
 MOST_WORK = 400_000_000  # of one program over all jobs and hours
