@@ -32,6 +32,15 @@ Layouts = Annotated[
         rich_help_panel=INPUT,
     ),
 ]
+ModelPaths = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--model-path",
+        metavar="[MODEL=]PATH",
+        help="Where a model given by `config` lies on every node; repeatable.",
+        rich_help_panel=INPUT,
+    ),
+]
 Image = Annotated[str | None, typer.Option(metavar="IMAGE", help="Of the engine or the training program.", **_CLUSTER)]
 RouterImage = Annotated[str | None, typer.Option(metavar="IMAGE", help="Of the router.", **_CLUSTER)]
 Namespace = Annotated[str | None, typer.Option(metavar="NAME", help="That objects lie in.", **_CLUSTER)]
@@ -62,6 +71,7 @@ def emit(
     plan: PlanFile,
     target: Target,
     experts: Layouts = None,
+    model_path: ModelPaths = None,
     image: Image = None,
     router_image: RouterImage = None,
     namespace: Namespace = None,
@@ -108,7 +118,7 @@ def emit(
         settings=read_settings(env) if env else None,
         arguments=tuple(argument) if argument else None,
     )
-    files = emit_files(envelope, decision, target, layouts, options)
+    files = emit_files(envelope, decision, target, layouts, options, model_path or ())
     notes = _unverified([LayoutPlan(plan, None, envelope, decision), *layouts], inputs, profiles)
     if output not in (None, "-"):
         write_folder(files, str(output))

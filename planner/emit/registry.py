@@ -11,6 +11,7 @@ from functools import cache
 
 from pydantic import ValidationError
 
+from planner.emit.model_paths import loaded_from, told_as
 from planner.emit.options import ClusterOptions, flag
 from planner.errors import PlannerError, did_you_mean
 from planner.plan.schema import Decision, Envelope
@@ -56,10 +57,12 @@ def emit(
     target: str,
     layouts: Sequence[LayoutPlan] = (),
     options: ClusterOptions | None = None,
+    model_paths: Sequence[str] = (),
 ) -> dict[str, str]:
     """File name -> text of `decision`, the validated decision of `envelope`, for `target`, with `layouts` in force.
 
-    Raises PlannerError for an unknown target, a plan kind that the target cannot express, layouts or options of a
+    `model_paths` say where models of a config.json lie, each `MODEL=PATH`, or PATH of the only one. Raises PlannerError
+    for an unknown target, a plan kind that the target cannot express, layouts or options of a
     cluster for a target that takes none, and a decision that the target's own rules refuse.
     """
     chosen = _chosen(envelope, target)
@@ -68,10 +71,12 @@ def emit(
         raise PlannerError(
             f"target `{target}` takes no expert layouts", where="--experts", hint=f"those that do are {', '.join(able)}"
         )
+    placed = loaded_from(envelope, model_paths) if model_paths else envelope
     try:
-        return _emitted(chosen, envelope, decision, layouts, options)
+        files = _emitted(chosen, placed, decision, layouts, options)
     except ValidationError as error:  # of plans and problems that a plan carries, which targets read as they need them
         raise planner_error(error, lambda path: ".".join(("in a part of the plan", *map(str, path)))) from None
+    return told_as(envelope, placed, files) if model_paths else files
 
 
 def _emitted(

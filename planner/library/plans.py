@@ -1,6 +1,6 @@
 """A plan as an object: what is decided, predicted and proven, and what can be done with it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -109,17 +109,22 @@ class Plan:
         return diff_plans((self.envelope, self.decision), (after.envelope, after.decision))
 
     def emit(
-        self, target: str, directory: str | Path | None = None, options: "ClusterOptions | None" = None
+        self,
+        target: str,
+        directory: str | Path | None = None,
+        options: "ClusterOptions | None" = None,
+        model_paths: Sequence[str] = (),
     ) -> dict[str, str]:
         """Files of a launch target by name, written into `directory` where one is given.
 
-        Raises PlannerError for what the target cannot express, and for a plan that fails its check.
+        `model_paths` say where models of a config.json lie, each `MODEL=PATH`, or PATH of the only one. Raises
+        PlannerError for what the target cannot express, and for a plan that fails its check.
         """
         from planner.check.sound import require_sound
         from planner.documents.folders import write_folder
         from planner.emit.registry import emit
 
-        files = emit(self.envelope, self.decision, target, options=options)
+        files = emit(self.envelope, self.decision, target, options=options, model_paths=model_paths)
         require_sound(self.envelope, self.decision, self.folder, self._at_hand())
         if directory is not None:
             write_folder(files, directory)

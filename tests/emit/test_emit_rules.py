@@ -318,3 +318,13 @@ def test_a_plan_of_another_engine_is_refused(target: str, planned: str) -> None:
     assert f"engine: {{name: {target}}}" in raised.value.hint
     own = decision.model_copy(update={"roles": (role.model_copy(update={"engine": Engine(name=target)}),)})
     assert emit(envelope, own, target) == emit(envelope, decision, target)
+
+
+def test_a_plan_of_an_older_release_is_referred_to_what_emits_it() -> None:
+    envelope, decision = colocated(tp=1).build()
+    engine = Engine(name="vllm", version="0.11.0")
+    old = decision.model_copy(update={"roles": (decision.roles[0].model_copy(update={"engine": engine}),)})
+    with pytest.raises(PlannerError, match=re.escape("was planned for vLLM 0.11.0")) as raised:
+        emit(envelope, old, "vllm")
+    assert "`engine.version=0.33.0`" in raised.value.hint
+    assert "`planner audit`" in raised.value.hint

@@ -12,6 +12,7 @@ from emit_runs import Stage
 from test_cluster_targets import built, random_case
 from test_emit_injection import HOSTILE
 
+from planner.emit.options import ClusterOptions
 from planner.emit.registry import emit
 from planner.errors import PlannerError
 from planner.plan.schema import Memory
@@ -139,3 +140,14 @@ def test_what_it_does_not_run_is_refused_with_the_reason(case: Case, reason: str
 def test_a_plan_of_another_engine_is_refused() -> None:
     with pytest.raises(PlannerError, match="was planned for vllm"):
         emit(*built(colocated(tp=1), "vllm"), "tensorrt-llm")
+
+
+def test_every_target_says_by_which_policy_clients_share_requests_that_nothing_routes() -> None:
+    envelope, decision = built(colocated(2, tp=2), "trtllm")
+    routed = decision.model_copy(update={"router_policy": "power-of-two"})
+    options = ClusterOptions(image="example/engine:1")
+    told = {"tensorrt-llm": None, "docker-compose": options, "kubernetes": options, "lws": options}
+    for target, given in told.items():
+        texts = emit(envelope, routed, target, (), given)
+        assert any("by power-of-two." in text for text in texts.values()), target
+        assert not any("by power-of-two." in text for text in emit(envelope, decision, target, (), given).values())

@@ -16,7 +16,7 @@ from planner.emit.registry import EmitTarget, LayoutPlan
 from planner.emit.serving.instances import EngineInstance
 from planner.emit.serving.routes import engine_name
 from planner.emit.serving.scene import API_PORT, FRONT_FILE, RouterGroup, Scene, ServingEngine
-from planner.emit.serving.scripts import read_scene
+from planner.emit.serving.scripts import clients_share, read_scene
 from planner.emit.serving.shared_groups import SHARING, engines_of, routes_on_nodes
 from planner.emit.shell import Command, Word
 from planner.errors import PlannerError
@@ -52,7 +52,7 @@ def _files(
     if options.model_cache is not None:
         volumes = {"volumes": {"models": {"external": True, "name": options.model_cache}}}
     alone = [group for group in groups if group.needs_router and not group.prefill and engine.front is not None]
-    shared = [f'Clients of "{group.model}" share their requests over the ports of its services.' for group in alone]
+    shared = [clients_share(group, "the ports of its services", decision.router_policy) for group in alone]
     title = (plan_title(envelope), f"Flags of {engine.name} {engine.version}.", *_addresses(scene), *shared)
     beside = {
         name: text

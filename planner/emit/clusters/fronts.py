@@ -24,6 +24,19 @@ def front_objects(launch: Launch, address: Address, heads: Callable[[Group], Map
     return objects
 
 
+def front_notes(launch: Launch) -> list[str]:
+    """What a Service does other than the plan takes routers to do."""
+    policy = launch.decision.router_policy
+    if policy is None:
+        return []
+    return [
+        f'The Service of "{front.model}" sends each connection to any instance; the plan takes clients to send by '
+        f"{policy}."
+        for front in launch.fronts
+        if front.command is None and sum(group.replicas for group in front.groups) > 1
+    ]
+
+
 def _alone(launch: Launch, front: Front) -> Group:
     """The group that a Service sends to by itself."""
     if len(front.groups) > 1:

@@ -10,7 +10,7 @@ answers: vLLM measures at its start what is left of the memory.
 from collections.abc import Mapping
 
 from planner.emit.clusters.engines import ENGINES
-from planner.emit.clusters.fronts import front_objects, service
+from planner.emit.clusters.fronts import front_notes, front_objects, service
 from planner.emit.clusters.launch import HEAD, Group, Launch, Pod, serving_target
 from planner.emit.clusters.measure import measured_at, service_url
 from planner.emit.clusters.mpi import joined, worker
@@ -101,7 +101,7 @@ def _files(launch: Launch) -> dict[str, str]:
     require_claims(launch)
     objects = [each for group in launch.groups for each in _objects(launch, group)]
     fronts = front_objects(launch, _address, lambda group: {**labels(launch, group.name), _TURN: "0"})
-    header = (*launch.header, "Start it with `kubectl apply -f plan.yaml`.")
+    header = (*launch.header, *front_notes(launch), "Start it with `kubectl apply -f plan.yaml`.")
     answers: dict[str, Json] = {
         group.role.name: {"host": _address(group, 0), "port": API_PORT} for group in launch.groups
     }

@@ -293,11 +293,6 @@ def _group(
             "its replicas lie differently over nodes, and clusters start equal ones",
             "place each replica on as many nodes as the others",
         )
-    if scene.model(own[0]).name is None:
-        raise own[0].refuse(
-            f"its model is given by the file `{scene.model(own[0]).config}`, which pods cannot load weights from",
-            "give the model a `name` to load it by",
-        )
     pools = scene.cluster.problem.cluster.pools
     spec = pools[placed[0].head.place.pool]
     places = sorted({part.place for instance in placed for part in instance.parts})

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from planner.emit.clusters.engines import ENGINES
-from planner.emit.clusters.fronts import front_objects
+from planner.emit.clusters.fronts import front_notes, front_objects
 from planner.emit.clusters.launch import HEAD, Group, Launch, Pod, serving_target
 from planner.emit.clusters.measure import measured_at, service_url
 from planner.emit.clusters.mpi import joined, worker
@@ -125,7 +125,8 @@ def _files(launch: Launch) -> dict[str, str]:
         lambda group, replica: f"{group.name}-{replica}.{group.name}",
         lambda group: {**labels(launch, group.name), **HEADS},
     )
-    return {"plan.yaml": manifest((*launch.header, "Start it with `kubectl apply -f plan.yaml`."), [*sets, *fronts])}
+    header = (*launch.header, *front_notes(launch), "Start it with `kubectl apply -f plan.yaml`.")
+    return {"plan.yaml": manifest(header, [*sets, *fronts])}
 
 
 TARGETS = (

@@ -8,7 +8,7 @@ from planner.emit.documents import plan_title
 from planner.emit.refusals import raise_first, refuse
 from planner.emit.registry import EmitTarget
 from planner.emit.rl.nodes import RoleNodes, node_gpus, role_nodes
-from planner.emit.serving.checkpoints import written_name
+from planner.emit.serving.checkpoints import loaded_name
 from planner.emit.serving.sglang import mem_fraction_static
 from planner.emit.shell import Flag, continued, preamble, refuse_unprintable, required, word
 from planner.engines.rl_launchers import RL_LAUNCHERS
@@ -190,7 +190,7 @@ class RlJob:
 
     def model_called(self, key: str) -> str:
         """Name or path of one of the problem's models."""
-        name = written_name(self.problem.models[key])
+        name = loaded_name(self.problem.models[key])
         refuse_unprintable(name)
         return name
 

@@ -1,9 +1,9 @@
 """Checkpoint flags of a serving engine: the published model name, and quantisation where needed."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from planner.emit.model_paths import FLAG
 from planner.engines.formats import as_stored, made_while_loading, stored_formats
 from planner.errors import PlannerError
 from planner.problem.schema import ModelSpec
@@ -15,23 +15,19 @@ if TYPE_CHECKING:
 
 def written_name(model: ModelSpec) -> str:
     """The model's name as the problem has it; that of its folder where it came from a config.json."""
-    from planner.models.library import name_of_config
-
-    if model.name is not None:
-        return model.name
-    located = Path(str(model.config))
-    return name_of_config(located) if located.is_absolute() else str(model.config)
+    return str(model.config) if model.name is None else model.name
 
 
 def published_name(model: ModelSpec) -> str:
     """The name that engines download by: as written, the organisation added where the catalog knows it.
 
-    Aliases of one architecture may be different checkpoints, so a full name is never replaced by its catalog entry.
+    Aliases of one architecture may be different checkpoints, so a full name is never replaced by its catalog entry, and
+    the folder of a config.json is no catalog name.
     """
     from planner.models.library import list_models
 
     name = written_name(model)
-    if "/" in name:
+    if "/" in name or model.name is None:
         return name
     entries = list_models()
     spellings = [spelling for entry in entries for spelling in (entry.name, *entry.aliases) if "/" in spelling]
@@ -40,6 +36,22 @@ def published_name(model: ModelSpec) -> str:
             return spelling
     by_alias = {alias.casefold(): entry.name for entry in entries for alias in entry.aliases}
     return by_alias.get(name.casefold(), name)
+
+
+def loaded_name(model: ModelSpec) -> str:
+    """What engines load the model by: its published name, or a path.
+
+    Raises PlannerError for one of a config.json whose folder has the name of no repository.
+    """
+    name = published_name(model)
+    if model.name is None and "/" not in name:
+        raise PlannerError(
+            f"engines cannot load `{name}`: it is the folder of a config.json and no repository, and plans carry no "
+            "paths",
+            where="inputs.models",
+            hint=f"say where its weights lie on every node: `{FLAG} PATH`",
+        )
+    return name
 
 
 def load_quantisation(model: ModelSpec, methods: Mapping[str, str], engine: str, where: str) -> str | None:
@@ -74,11 +86,11 @@ def cache_traits(model: ModelSpec) -> "CacheTraits":
 
 
 def _architecture(model: ModelSpec) -> "Architecture | None":
-    from planner.models.library import find_model
+    from planner.models.library import find_model, model_of_config
 
-    if model.name is None:
-        return None
     try:
-        return find_model(model.name)
+        if model.name is not None:
+            return find_model(model.name)
+        return None if model.contents is None else model_of_config(str(model.config), model.contents)
     except PlannerError:
         return None

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from planner.emit.nodes import Cluster, Node, NodeId
-from planner.emit.serving.checkpoints import published_name
+from planner.emit.serving.checkpoints import loaded_name
 from planner.emit.serving.instances import EngineInstance, NodeRanks
 from planner.emit.serving.placed_experts import PlacedExperts
 from planner.emit.shell import Command, Word, reference
@@ -65,7 +65,7 @@ class Scene:
 
     def model_name(self, instance: EngineInstance) -> str:
         """The name that the engine loads the model by."""
-        return published_name(self.model(instance))
+        return loaded_name(self.model(instance))
 
 
 @dataclass(frozen=True, slots=True)

@@ -212,7 +212,8 @@ def _refuse_other_engine(decision: Decision, engine: ServingEngine) -> None:
                 f"role `{role.name}` was planned for {engine.name} {version}, and these are scripts of "
                 f"{engine.release.name}, the nearest that they are written for",
                 where=f"decision.roles.{role.name}.engine",
-                hint="solve again with `engine.version` left out",
+                hint=f"solve with `engine.version={engine.release.read}`, or leave it out; a launch of {version} that "
+                "runs is changed in place by `planner audit`",
             )
         if role.engine is not None and role.engine.name != engine.key:
             raise PlannerError(
@@ -293,6 +294,12 @@ def _router_header(groups: Sequence[RouterGroup], decision: Decision) -> Iterato
     for group in groups:
         yield f"  port {ROUTER_PORT + group.index}: {group.title}"
     yield from planned_shares(decision)
+
+
+def clients_share(group: RouterGroup, places: str, policy: str | None) -> str:
+    """Where clients send to instances that run whole requests, and how: no program of the engine chooses."""
+    balanced = policy is not None and len(group.colocated) > 1
+    return f'Clients of "{group.model}" share their requests over {places}{f", by {policy}" if balanced else ""}.'
 
 
 def planned_shares(decision: Decision) -> Iterator[str]:

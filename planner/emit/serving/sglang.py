@@ -14,7 +14,7 @@ from functools import partial
 
 from planner.emit.registry import EmitTarget
 from planner.emit.serving.balanced_experts import redundant_experts
-from planner.emit.serving.checkpoints import published_name
+from planner.emit.serving.checkpoints import loaded_name
 from planner.emit.serving.instances import EngineInstance
 from planner.emit.serving.scene import (
     API_PORT,
@@ -251,7 +251,7 @@ def _speculation(scene: Scene, instance: EngineInstance) -> Iterator[Flag]:
             "SGLang drafts with a model of its own only without data-parallel ranks", "plan with dp 1"
         )
     if drafts.model is not None:
-        path = published_name(drafts.model)
+        path = loaded_name(drafts.model)
         quantised = draft_quantisation(drafts, "SGLang") or "unquant"
         yield "--speculative-draft-model-path", argument(path, what="draft model name")
         yield "--speculative-draft-model-quantization", word(quantised)

@@ -14,7 +14,7 @@ from planner.emit.documents import manifest, plan_title
 from planner.emit.names import label_of
 from planner.emit.registry import EmitTarget, LayoutPlan
 from planner.emit.serving.balanced_experts import num_experts, redundant_experts
-from planner.emit.serving.checkpoints import load_quantisation, published_name
+from planner.emit.serving.checkpoints import load_quantisation, loaded_name
 from planner.emit.serving.instances import EngineInstance
 from planner.emit.serving.scene import (
     API_PORT,
@@ -28,7 +28,15 @@ from planner.emit.serving.scene import (
     limit,
     prefix_tiers,
 )
-from planner.emit.serving.scripts import experts_spread, node_parts, planned_shares, read_scene, told_files, two_batches
+from planner.emit.serving.scripts import (
+    clients_share,
+    experts_spread,
+    node_parts,
+    planned_shares,
+    read_scene,
+    told_files,
+    two_batches,
+)
 from planner.emit.serving.speculation import check_handover, drafts_of, verified_tokens
 from planner.emit.shell import Command, Word, argument, script, word
 from planner.engines.serving.trtllm import ENGINE as DESCRIPTION
@@ -165,7 +173,7 @@ def _speculation(scene: Scene, instance: EngineInstance) -> Settings:
     if drafts.spec.method == "mtp":
         return {"speculative_config": {"decoding_type": "MTP", "num_nextn_predict_layers": drafts.tokens}}
     if drafts.model is not None:
-        own: Settings = {"decoding_type": "Draft_Target", "speculative_model": published_name(drafts.model)}
+        own: Settings = {"decoding_type": "Draft_Target", "speculative_model": loaded_name(drafts.model)}
     else:
         names = {"ngram": "NGram", "eagle": "Eagle", "eagle3": "Eagle3"}
         own = {"decoding_type": names[str(drafts.spec.algorithm)]}
@@ -222,9 +230,7 @@ def _notes(scene: Scene, groups: Sequence[RouterGroup], decision: Decision) -> I
     for group in groups:
         if group.colocated:
             places = ", ".join(_address(scene, instance) for instance in group.colocated)
-            balanced = decision.router_policy is not None and len(group.colocated) > 1
-            policy = f", by {decision.router_policy}" if balanced else ""
-            yield f'Clients of "{group.model}" share their requests over {places}{policy}.'
+            yield clients_share(group, places, decision.router_policy)
     if any(route.source is None and route.share < 1.0 for route in decision.routing):
         yield from planned_shares(decision)
 

@@ -12,7 +12,7 @@ from functools import partial
 
 from planner.emit.registry import EmitTarget
 from planner.emit.serving.balanced_experts import redundant_experts
-from planner.emit.serving.checkpoints import cache_traits, published_name
+from planner.emit.serving.checkpoints import cache_traits, loaded_name
 from planner.emit.serving.instances import EngineInstance
 from planner.emit.serving.scene import (
     API_PORT,
@@ -279,7 +279,7 @@ def _speculation(scene: Scene, instance: EngineInstance) -> Iterator[Flag]:
     if drafts.spec.method == "mtp":
         data["method"] = "mtp"
     elif drafts.model is not None:
-        data |= {"method": "draft_model", "model": published_name(drafts.model)}
+        data |= {"method": "draft_model", "model": loaded_name(drafts.model)}
         data["draft_tensor_parallel_size"] = instance.role.parallelism.tp
         quantisation = draft_quantisation(drafts, "vLLM")
         data |= {"quantization": quantisation} if quantisation is not None else {}

@@ -6,7 +6,7 @@ a folder of examples (megatron/bridge/recipes/common.py: `_sft_common`, `_peft_c
 """
 
 from planner.emit.documents import commented, yaml_document
-from planner.emit.serving.checkpoints import published_name
+from planner.emit.serving.checkpoints import loaded_name
 from planner.emit.shell import word
 from planner.emit.training.apart import bridge_files
 from planner.emit.training.batch_ramp import rampup, steps
@@ -205,7 +205,7 @@ def _program(job: LaunchJob) -> str:
         system="import os\n" if _tuned(job) else "",
         imports="\n".join(imports),
         verb="finetune" if _tuned(job) else "pretrain",
-        model=published_name(job.cluster.problem.models[key]),
+        model=loaded_name(job.cluster.problem.models[key]),
         precision=PRECISIONS[job.decision.precision],
         fp32=reduction(job) == "fp32",
         recipe=recipe,

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from planner.engines.formats import stored_formats
+from planner.engines.load import release_of
 from planner.engines.serving.registry import SERVING_ENGINES
 from planner.errors import PlannerError
 from planner.importing.plans.question import Question
@@ -72,7 +73,10 @@ def unpriced_notes(reading: Reading, question: Question, gpus_per_node: int) -> 
     where the plan is launched."""
     if RELEASE in reading.beside:
         release = reading.beside[RELEASE]
-        yield f"{reading.fields['engine']} {release.version} is named by {release.source}"
+        engine = reading.fields["engine"]
+        known = release_of(engine, release.version)
+        told = "" if known.covers(release.version) else f"; `emit` writes what {known.name} takes, and refuses the plan"
+        yield f"{engine} {release.version} is named by {release.source}{told}"
     hits = bool(question.workload.get("prefix_hits") or question.cache)
     for role in reading.fields["roles"]:
         parts = list(_unpriced(role))
