@@ -368,6 +368,7 @@ def test_an_unknown_backend_is_refused_everywhere(folder: Path, kind: str) -> No
         ("train", "options.optimizer=sgd", None, "`sgd` have no cost"),
         ("rl", "options.late_change=1s", None, "without `late_thresholds`"),
         ("serve", "options.simulated_requests=1000", None, "without `judged_by: simulation`"),
+        ("serve", "options.judged_by=simulation ; options.choice=measured", None, "placements of all forms"),
         ("serve", "options.micro_batches=[2]", None, "without `attention-ffn`"),
         ("fleet", "options.jobs.1.usd_per_missing=2", None, "without a `load` or a `target`"),
         ("fleet", "options.jobs.0.target=2", None, "a load and a target"),

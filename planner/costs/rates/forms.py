@@ -6,6 +6,7 @@ states the forms of its runs by function; `benchmarks/serving.py --write` reads 
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import combinations
 from typing import Any, TypeAlias
 
 from planner.costs.rates.run_beliefs import mapping
@@ -24,6 +25,7 @@ Form: TypeAlias = frozenset[str]
 """Of PARTS those that an instance has."""
 Forms: TypeAlias = Mapping[str, frozenset[Form]]
 """By function."""
+ALL_FORMS = frozenset(frozenset(parts) for size in range(len(PARTS) + 1) for parts in combinations(PARTS, size))
 
 
 def form_of(tp: int, pp: int, dp: int, moe_tp: int, ep: int) -> Form:
@@ -40,6 +42,16 @@ def text_of_form(form: Form) -> str:
 def with_form(function: str, form: Form) -> str:
     """Such as `prefill with pipeline stages`, or `plain prefill`."""
     return f"{function} with {text_of_form(form)}" if form else f"plain {function}"
+
+
+def with_any(forms: Forms, functions: Iterable[str]) -> Forms:
+    """The same with instances of these functions in any form."""
+    return {**forms, **dict.fromkeys(functions, ALL_FORMS)}
+
+
+def functions_in_any(forms: Forms) -> tuple[str, ...]:
+    """The functions whose instances may have any form."""
+    return tuple(function for function in FUNCTIONS if forms.get(function) == ALL_FORMS)
 
 
 def forms_document(measured: Iterable[tuple[str, Form]]) -> dict[str, list[str]]:
@@ -78,15 +90,8 @@ def forms_of(values: object, seen: Iterable[SeenRun], document: Document) -> For
 
 def _form(text: Any) -> Form | None:  # noqa: ANN401 - whatever a file has
     """The form that a text says; None where it says none."""
-    by_text = {text_of_form(form): form for form in map(frozenset, _subsets(PARTS))}
+    by_text = {text_of_form(form): form for form in ALL_FORMS}
     return by_text.get(text) if isinstance(text, str) else None
-
-
-def _subsets(parts: tuple[str, ...]) -> list[tuple[str, ...]]:
-    if not parts:
-        return [()]
-    rest = _subsets(parts[1:])
-    return rest + [(parts[0], *each) for each in rest]
 
 
 def _of_run(run: SeenRun) -> tuple[str, Form]:

@@ -1,32 +1,42 @@
-"""Of serving plans that predictions do not tell apart, the one of forms that were measured.
+"""Of serving plans that predictions do not tell apart, the one with the fewest roles of a form that no run has.
 
-Costs rank plans to within their error. Where the best mix by formulas has instances of a form that no run of the
-calibration has (`planner.costs.rates.forms`), the best of measured forms is searched too, and taken unless the former
-is better by more than predictions tell apart. By the intervals of steps of groups that a fit has not seen, a plan does
-between e^-high and e^low times what is predicted with 80 %. Errors of plans of unlike forms are independent, and normal
-in the logarithm on either side, so that the former, where it does less than predicted and the latter more, loses up to
+Costs rank plans to within their error, and what no run has they have from first principles alone. Where the best mix
+has instances of a form that no run of the calibration has (`planner.costs.rates.forms`), the best of measured forms is
+searched too: of every function, or of every function but some.
 
-    e^sqrt(high^2 + low^2)
+    Sets        U  functions of the best mix whose instances have a form that no run has (colocated, prefill, decode)
+    Parameters  V(F), F within U: the best objective of mixes whose instances have measured forms, those of functions
+                F any; V(U) is that of all mixes. gain(F): by what share V(U) is better than V(F)
+                g = e^sqrt(high^2 + low^2) - 1: the most that predictions do not tell apart
+    Variable    F
+    Minimise    |F|, then gain(F)
+    Subject to  gain(F) <= g
 
-of its lead with the same chance. It is the plan where it leads by more.
+V only gets better as F grows, so that no step from the chosen F to more functions pays more than g, and from fewer
+functions one does. By the intervals of steps of groups that a fit has not seen, a plan does between e^-high and e^low
+times what is predicted with 80 %. Errors of plans of unlike forms are taken as independent and normal in the logarithm
+on either side, so that the former, where it does less than predicted and the latter more, loses up to 1 + g of its lead
+with the same chance. Plans that share a role err alike in it: g is on the side of measured forms there.
 
 What is proven stays: the bound of the whole space, and the gap to it, which was given up; beside it what was proven of
-the plans of measured forms. A calibration that states no forms prefers none. Nor are any preferred where a problem
-allows sides apart, which no run has, or asks for simulated placements (`judged_by: simulation`), which compares all.
+the plans that F allows. A calibration that states no forms prefers none. Nor are any preferred where a problem asks for
+simulated placements (`judged_by: simulation`), which compares all.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import TypeAlias
 
 from pydantic import JsonValue
 
 from planner.costs.rates.calibration import Calibration
-from planner.costs.rates.forms import Forms
+from planner.costs.rates.forms import FUNCTIONS, Forms, functions_in_any, with_any
 from planner.costs.rates.spread import ErrorSpread
 from planner.kinds.serve.plan.certificate import TOLERANCE, certificate
 from planner.kinds.serve.steady.allowed import UNMEASURED, is_measured, text_of
+from planner.kinds.serve.steady.candidates import Candidate
 from planner.kinds.serve.steady.points import Tally
 from planner.kinds.serve.steady.search import Outcome, ServeSetting, search
 from planner.plan.schema import Certificate, Envelope, Preferred, Proven
@@ -36,18 +46,19 @@ from planner.solvers.mix_solve import MixCertificate
 from planner.solvers.result import SolveResult
 
 FAR = "no_measurement_near"  # of a record of a passed plan: the forms that no run has
+MEASURED = "plans where runs were measured"
 Searched: TypeAlias = Callable[[ServeSetting, Limits], tuple[ServeSetting, Outcome]]
 ProofOf: TypeAlias = Callable[[MixProblem, SolveResult[MixSolution]], MixCertificate]
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The best mix by formulas: of all, or of measured forms where a better one of others was passed."""
+    """The best mix by formulas: of all, or of the forms that `setting` is held to where a better one was passed."""
 
     setting: ServeSetting
     outcome: Outcome
     passed: Outcome | None = None  # the best of all, at the prices of `setting`
-    measured: Outcome | None = None  # the best of measured forms, where predictions tell a better one from it
+    measured: Outcome | None = None  # the best of measured forms alone, where predictions tell a better one from it
 
     @property
     def whole(self) -> ServeSetting:
@@ -60,11 +71,14 @@ class Chosen:
         return self.passed or self.outcome
 
     def held(self) -> "Chosen":
-        """The same with measured forms alone, where these are preferred and its mix has no other."""
+        """The same with measured forms alone, but for functions of which its mix has others."""
         forms = preferred_forms(self.setting)
-        if self.passed is not None or forms is None or not self.outcome.has_mix or far_of(self.outcome, forms):
+        if self.passed is not None or forms is None or not self.outcome.has_mix:
             return self
-        return Chosen(replace(self.setting, forms=forms), restricted(self.outcome, forms))
+        forms = with_any(forms, far_functions(self.outcome, forms))
+        if len(measured_rows(self.outcome, forms)) == len(self.outcome.formulated.candidates):
+            return self
+        return Chosen(replace(self.setting, forms=forms), restricted(self.outcome, forms), measured=self.measured)
 
 
 def searched(setting: ServeSetting, limits: Limits, *, tie_break: bool = False) -> tuple[ServeSetting, Outcome]:
@@ -73,30 +87,44 @@ def searched(setting: ServeSetting, limits: Limits, *, tie_break: bool = False) 
 
 
 def chosen(setting: ServeSetting, limits: Limits, search_of: Searched = searched) -> Chosen:
-    """The best mix that `search_of` has of all forms, or of those measured where it is not told from that."""
+    """The best mix that `search_of` has of all forms, or that of the fewest functions in any form not told from it."""
     setting, best = search_of(setting, limits)
     forms = preferred_forms(setting)
-    if forms is None or not best.has_mix or not far_of(best, forms):
+    far = far_functions(best, forms) if forms is not None and best.has_mix else ()
+    if forms is None or not far:
         return Chosen(setting, best)
-    limits.tell("searching forms that were measured")
+    measured: Outcome | None = None
+    for size in range(len(far)):
+        limits.tell("searching forms that were measured")
+        held = [_held(setting, best, with_any(forms, free), limits, search_of) for free in combinations(far, size)]
+        near = [each for each in held if each is not None and _gain(each) <= most_gain(setting.calibration)]
+        if near:
+            return _lifted_if_as_good(replace(min(near, key=_gain), measured=measured))
+        measured = next((each.outcome for each in held if each is not None), None) if size == 0 else measured
+    return Chosen(setting, best, measured=measured)
+
+
+def _held(setting: ServeSetting, best: Outcome, forms: Forms, limits: Limits, search_of: Searched) -> Chosen | None:
+    """The best mix of these forms beside that of all, at the same prices; None where one of the two has none."""
     held, own = search_of(replace(setting, forms=forms), limits)
     passed = best
     if held.spread_gpus != setting.spread_gpus:
         _, passed = searched(replace(held, forms=None), limits)
-    if not (own.has_mix and passed.has_mix):
-        return Chosen(setting, best)
-    gain = _gain(passed, own)
-    if gain > most_gain(setting.calibration):
-        return Chosen(setting, best, measured=own)
-    if gain <= TOLERANCE:
-        return Chosen(replace(held, forms=None), lifted(own, passed, forms))
-    return Chosen(held, own, passed)
+    return Chosen(held, own, passed) if own.has_mix and passed.has_mix else None
+
+
+def _lifted_if_as_good(picked: Chosen) -> Chosen:
+    """As the best of all, where it is."""
+    passed, forms = picked.passed, picked.setting.forms
+    if passed is None or forms is None or _gain(picked) > TOLERANCE:
+        return picked
+    return Chosen(picked.whole, lifted(picked.outcome, passed, forms), measured=picked.measured)
 
 
 def preferred_forms(setting: ServeSetting) -> Forms | None:
     """The forms that are preferred to others; None where none are."""
     options = setting.options
-    asked = options.choice == "measured" and options.judged_by != "simulation" and "attention-ffn" not in options.modes
+    asked = options.choice == "measured" and options.judged_by != "simulation"
     return setting.calibration.forms if asked and setting.calibration.forms else None
 
 
@@ -105,9 +133,9 @@ def most_gain(calibration: Calibration) -> float:
     return math.expm1(math.hypot(*calibration.spreads.get("tpot", ErrorSpread()).elsewhere().sides))
 
 
-def _gain(best: Outcome, own: Outcome) -> float:
-    """By what share a mix is better than another."""
-    value, other = best.objective, own.objective
+def _gain(picked: Chosen) -> float:
+    """By what share the best of all is better than the mix."""
+    best, value, other = picked.best, picked.best.objective, picked.outcome.objective
     assert value is not None
     assert other is not None
     return value / other - 1.0 if best.formulated.problem.maximising else other / value - 1.0
@@ -115,8 +143,18 @@ def _gain(best: Outcome, own: Outcome) -> float:
 
 def far_of(outcome: Outcome, forms: Forms) -> tuple[str, ...]:
     """The forms of a mix that no run has, such as `prefill with pipeline stages`."""
-    candidates = (item.candidate for item in outcome.roles)
-    return tuple(dict.fromkeys(text_of(each) for each in candidates if not is_measured(each, forms)))
+    return tuple(dict.fromkeys(map(text_of, _far(outcome, forms))))
+
+
+def far_functions(outcome: Outcome, forms: Forms) -> tuple[str, ...]:
+    """The functions of a mix that have instances of another form than these."""
+    functions = {each.function for each in _far(outcome, forms)}
+    return tuple(function for function in FUNCTIONS if function in functions)
+
+
+def _far(outcome: Outcome, forms: Forms) -> list[Candidate]:
+    candidates = [item.candidate for item in outcome.roles]
+    return [each for each in candidates if not is_measured(each, forms)]
 
 
 def restricted(outcome: Outcome, forms: Forms) -> Outcome:
@@ -158,34 +196,32 @@ def measured_rows(outcome: Outcome, forms: Forms) -> list[int]:
     return [row for row, each in enumerate(outcome.formulated.candidates) if is_measured(each, forms)]
 
 
-def record_of(picked: Chosen, *, simulated: bool) -> dict[str, JsonValue] | None:
-    """What is said of the better mix that was passed, or of the best of measured forms where that was; None of neither.
+def records_of(picked: Chosen, *, simulated: bool) -> Iterator[dict[str, JsonValue]]:
+    """What is said of the better mix that was passed, and of the best of measured forms alone where that was.
 
     Both are by formulas. What these make of a `simulated` plan is no measure of it, and stands `beside`.
     """
-    other = picked.passed or picked.measured
-    if other is None:
-        return None
-    value, own = other.objective, picked.outcome.objective
-    assert value is not None
+    own = picked.outcome.objective
     assert own is not None
-    mix = ", ".join(f"{item.count} x {item.candidate.function} {item.candidate.label}" for item in other.roles)
-    far, loss = far_of(other, picked.setting.calibration.forms), abs(value - own) / max(abs(own), 1e-9)
-    return {
-        "plan": mix if far else f"where runs were measured, {mix}",
-        "objective": value,
-        "loss": -loss if far else loss,
-        **({"beside": own} if simulated else {}),
-        **({FAR: list(far)} if far else {}),
-    }
+    beside: dict[str, JsonValue] = {"beside": own} if simulated else {}
+    for other, is_better in ((picked.passed, True), (picked.measured, False)):
+        if other is None:
+            continue
+        value = other.objective
+        assert value is not None
+        mix = ", ".join(f"{item.count} x {item.candidate.function} {item.candidate.label}" for item in other.roles)
+        loss = abs(value - own) / max(abs(own), 1e-9)
+        told: dict[str, JsonValue] = {"plan": mix if is_better else f"where runs were measured, {mix}"}
+        told |= {"objective": value, "loss": -loss if is_better else loss, **beside}
+        yield told | ({FAR: list(far_of(other, picked.setting.forms or {}))} if is_better else {})
 
 
-def with_record(plan: Envelope, record: Mapping[str, JsonValue] | None) -> Envelope:
-    """The plan with another among the next best, if there is one."""
-    if record is None:
+def with_records(plan: Envelope, records: Sequence[Mapping[str, JsonValue]]) -> Envelope:
+    """The plan with others among the next best, if there are any."""
+    if not records:
         return plan
     stated = plan.certificate.next_best
-    others = [dict(record), *(stated if isinstance(stated, list) else [])]
+    others = [*map(dict, records), *(stated if isinstance(stated, list) else [])]
     return plan.model_copy(update={"certificate": plan.certificate.model_copy(update={"next_best": others})})
 
 
@@ -200,27 +236,40 @@ def over_all(picked: Chosen, plan: Envelope, outcome: Outcome, proof_of: ProofOf
 
     `proof_of` proves a bound on a mix problem, and `outcome` is the mix as it was placed.
     """
-    record = record_of(replace(picked, outcome=outcome), simulated=False)
-    if picked.passed is None or record is None:
-        return with_record(plan, record)
-    best, own = picked.passed, plan.certificate
-    mix = lifted(outcome, best, picked.setting.calibration.forms)
+    records = list(records_of(replace(picked, outcome=outcome), simulated=False))
+    best, forms = picked.passed, picked.setting.forms
+    if best is None or forms is None:
+        return with_records(plan, records)
+    own = plan.certificate
+    mix = lifted(outcome, best, forms)
     proof = proof_of(best.formulated.problem, replace(mix.result, objective=best.result.objective))
     others = own.next_best if isinstance(own.next_best, list) else []
-    proven = certificate(picked.whole, mix, proof, [record, *others])
-    proven = with_part(proven.model_copy(update={"confidence": own.confidence}), own, record)
+    proven = certificate(picked.whole, mix, proof, [*records, *others])
+    proven = with_part(proven.model_copy(update={"confidence": own.confidence}), own, records[0], forms)
     return plan.model_copy(update={"certificate": proven})
 
 
-def with_part(proven: Certificate, own: Proven | None, record: Mapping[str, JsonValue]) -> Certificate:
-    """What is proven of all plans, with what is of those of measured forms where that is stated.
+def among_of(forms: Forms) -> str:
+    """What plans of these forms are, such as `plans where runs were measured, with decode in any form`."""
+    free = functions_in_any(forms)
+    return f"{MEASURED}, with {' and '.join(free)} in any form" if free else MEASURED
+
+
+def forms_among(among: str, measured: Forms) -> Forms:
+    """The forms of plans that a certificate calls so."""
+    choices = (with_any(measured, free) for size in range(len(FUNCTIONS)) for free in combinations(FUNCTIONS, size))
+    return next((forms for forms in choices if among_of(forms) == among), measured)
+
+
+def with_part(proven: Certificate, own: Proven | None, record: Mapping[str, JsonValue], forms: Forms) -> Certificate:
+    """What is proven of all plans, with what is of those of these forms where that is stated.
 
     A bound that the passed plan reaches is all that a search can prove.
     """
     update: dict[str, object] = {}
     if own is not None:
         part = {name: getattr(own, name) for name in Proven.model_fields}
-        update["within"] = Preferred(**{**part, "next_best": None})
+        update["within"] = Preferred(**{**part, "next_best": None, "among": among_of(forms)})
     bound, worth = proven.bound, record.get("objective")
     reached = bound is not None and isinstance(worth, int | float) and math.isclose(bound, worth, rel_tol=TOLERANCE)
     if proven.stop_reason == "node_limit" and reached:

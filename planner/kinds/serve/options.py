@@ -82,8 +82,8 @@ class ServeOptions(Spec):
     )
     choice: Literal["measured", "fastest"] = Field(
         default="measured",
-        description="the best plan, or where predictions do not tell them apart one whose instances are split as runs "
-        "were; all compete where sides stand apart or `judged_by` is simulation",
+        description="the best plan, or where predictions do not tell a better one from it that of which most roles are "
+        "split as runs were; `judged_by: simulation` compares all, and sides apart are not held against a plan",
     )
     judged_by: Literal["queueing", "verification", "simulation"] | None = Field(
         default=None,
@@ -102,6 +102,12 @@ class ServeOptions(Spec):
                 "simulation judges placements without drafts",
                 "take `judged_by: queueing`; `planner simulate` simulates the plan's drafts",
                 "speculation",
+            )
+        if self.judged_by == "simulation" and self.choice == "measured" and "choice" in self.model_fields_set:
+            raise refuse(
+                "simulation searches placements of all forms, whether runs were measured on them or not",
+                "take `judged_by: queueing` or `verification`, or write `choice: fastest`",
+                "choice",
             )
         if self.judged_by == "simulation" and self.max_shapes is not None:
             raise refuse(

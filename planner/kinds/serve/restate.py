@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from planner.errors import PlannerError
 from planner.kinds.serve.cached.again import beside_memory_again, bought_again, memory_findings
-from planner.kinds.serve.choice import passed_in, restricted, with_part
+from planner.kinds.serve.choice import forms_among, passed_in, restricted, with_part
 from planner.kinds.serve.options import ServeDecision, ServeOptions
 from planner.kinds.serve.plan.certificate import METHOD, TOLERANCE, axes_of, certificate, objective
 from planner.kinds.serve.plan.context import beyond_predictions
@@ -206,9 +206,10 @@ def _of_all(stated: Certificate, setting: ServeSetting, outcome: Outcome) -> Cer
     proven, passed = _proven_again(stated, setting, outcome), passed_in(stated)
     if passed is None:
         return proven
-    forms, part = setting.calibration.forms, stated.within
+    part = stated.within
+    forms = forms_among(part.among if part else "", setting.calibration.forms)
     own = part and _proven_again(part, replace(setting, forms=forms), restricted(outcome, forms))
-    return with_part(proven, own, passed)
+    return with_part(proven, own, passed, forms)
 
 
 def _proven_again(stated: Proven, setting: ServeSetting, outcome: Outcome) -> Certificate:

@@ -388,8 +388,8 @@ def _evidence(setting: ServeSetting, used: Sequence[RoleInUse]) -> Evidence:
     if not any(isinstance(pricer, Profiled) for pricer in pricers):
         notes.add("no kernel tables were given: every time is analytical, from data-sheet rates and named efficiencies")
     forms = setting.calibration.forms
-    whole = [item.candidate for item in used if forms and item.candidate.ffn is None]
-    if far := dict.fromkeys(text_of(candidate) for candidate in whole if not is_measured(candidate, forms)):
+    types = [item.candidate for item in used if forms]
+    if far := dict.fromkeys(text_of(candidate) for candidate in types if not is_measured(candidate, forms)):
         notes.add(f"no measurement near: no run has {', '.join(far)}")
     return Evidence(
         basis=weighted_shares((item.count * item.candidate.devices, item.candidate.basis) for item in used),

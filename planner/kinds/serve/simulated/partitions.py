@@ -34,7 +34,7 @@ SHARED = (
     "workloads are cut into cells that share no engine; in each one instance type does both, or one prefills and one "
     "decodes, for one workload or several of one model, each shape with the batch and chunk that steady state finds "
     f"best; the space is the {MOST_PLACEMENTS} cells or so that it ranks highest over all numbers of GPUs, and the mix "
-    "that it prefers",
+    "that it prefers; runs that were measured are not preferred",
 )
 UNSIMULATED = "cells with which no partition could be better, or that were not reached"
 ASSUMED = (*ASSUMPTIONS[:2], *SHARED, *ASSUMPTIONS[3:])

@@ -33,7 +33,7 @@ ASSUMPTIONS = (
     "prefix caching, speculative decoding and swapping are off",
     "what is in the space is one instance type that does both, or one for prefill and one for decode, each shape with "
     f"the batch and chunk that steady state finds best, the {MOST_PLACEMENTS} that it ranks highest, and the mix that "
-    "it prefers",
+    "it prefers; runs that were measured are not preferred",
     "the bound holds for simulations of any placement of the space on the draws of the search",
 )
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from planner.costs.rates.forms import Forms, form_of, with_form
+from planner.costs.rates.forms import FUNCTIONS, Forms, form_of, with_form
 from planner.kinds.serve.options import RoleShapes, ServeOptions
 from planner.kinds.serve.steady.candidates import Candidate
 from planner.kinds.serve.steady.points import Tally
@@ -31,7 +31,13 @@ def allowed(
 
 
 def is_measured(candidate: Candidate, forms: Forms) -> bool:
-    """Whether the form of an instance type is among these of its function."""
+    """Whether the form of an instance type is among these of its function.
+
+    Attention apart from feed-forward layers, which no run has, is searched only where a problem names it, and is not
+    held against a plan.
+    """
+    if candidate.function not in FUNCTIONS:
+        return True
     return form_of(*candidate.shape.sizes) in forms.get(candidate.function, ())
 
 

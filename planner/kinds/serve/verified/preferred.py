@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from planner.errors import Infeasible
 from planner.kinds.serve.bounds.bound import ProblemBounds
-from planner.kinds.serve.choice import Chosen, record_of, with_record
+from planner.kinds.serve.choice import Chosen, records_of, with_records
 from planner.kinds.serve.verified.loop import Brief
 from planner.kinds.serve.verified.orders import solve_verified
 from planner.plan.schema import Envelope
@@ -14,7 +14,7 @@ from planner.progress import Limits
 def solve_preferred(
     picked: Chosen, limits: Limits, started_s: float, bounds: ProblemBounds | None = None, brief: Brief | None = None
 ) -> Envelope:
-    """The best plan that keeps its limits in simulation, of measured forms where these are preferred.
+    """The best plan that keeps its limits in simulation, of the forms that the mix was chosen of (`choice`).
 
     Of all forms where simulation finds none of those that does. `bounds` are those of the problem, where they are
     known; `brief` of a search beside others. Raises as `solve_verified` does.
@@ -29,4 +29,4 @@ def solve_preferred(
             return solve_verified(picked.whole, picked.best, limits, started_s, bounds, brief)
     else:
         plan = solve_verified(picked.setting, picked.outcome, limits, started_s, bounds, brief)
-    return with_record(plan, record_of(picked, simulated=True))
+    return with_records(plan, list(records_of(picked, simulated=True)))
