@@ -21,9 +21,9 @@ Number: TypeAlias = Any  # a fraction or an integer
 VERIFIED, REFUSED, STATED, MISSING, NOTHING = "verified", "REFUSED", "as stated", "not verifiable", "claims nothing"
 CLOSED, ROUNDING = Fraction(1e-6), Fraction(3, 10**9)  # gaps that count as optimal, rows as kept; of sums of floats
 LEAST_RATE = Fraction(1e-5)  # of the fastest instance's; a rate to be met counts as no less
-AGAIN = "`planner check --level proof` derives them again from the plan's inputs"
+AGAIN = "`planner check --level proof` derives it again from the plan's inputs"
 MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)  # what damaged data raise when read
-MAXIMISED = ("goodput_per_gpu", "tokens_per_s_per_gpu", "tokens_per_usd")
+MAXIMISED = ("goodput_per_gpu", "tokens_per_s_per_gpu", "tokens_per_usd", "attainment", "usd")
 STOPS = ("finished", "time_limit", "node_limit", "interrupted", "numerical")
 
 
@@ -93,8 +93,8 @@ def _statement(plan: Plan, certificate: Plan) -> Iterator[Line]:
     right = gap is None if derived is None else abs(_number(gap) - derived) <= ROUNDING * derived + Fraction(1, 10**15)
     yield _judged("gap", right, f"the gap is {gap}")
     closed, method = gap is not None and gap <= CLOSED, certificate.get("proof", {}).get("method")
-    right = certificate.get("stop_reason", "finished") in STOPS and certificate.get("tolerance") == 1e-6
-    right = right and status == ("optimal" if closed else "feasible")
+    right = certificate.get("stop_reason", "finished") in STOPS and status == ("optimal" if closed else "feasible")
+    right = right and certificate.get("tolerance") == 1e-6
     yield _judged("status", right, f"`{status}`: optimal where the gap is at most 1e-6, else feasible")
     right = ("the bound" in certificate["claim"]) is (method == "optimistic_simulation" or not closed)
     yield _judged("claim", right, f"worded as this gap allows: {certificate['claim']}")
@@ -123,7 +123,7 @@ def _proof(plan: Plan, certificate: Plan) -> Iterator[Line]:
     lacking = [name for name in (*evidence.split(), "checksum") if name not in stated]
     if certificate["status"] == "stated" or (method is None and certificate.get("bound") is None):
         yield Line("certificate.proof", NOTHING, "no bound is stated")
-    elif judged is None or kind != plan["kind"]:
+    elif judged is None or plan["kind"] not in kind.split():
         yield _judged("proof", False, f"`{method}` is no method of proof of a plan of kind `{plan['kind']}`")
     elif lacking:
         yield Line("certificate.proof", MISSING, f"solved by an older version: the proof has no `{lacking[0]}`")
@@ -206,8 +206,7 @@ def _rounded(model: Model, side: Number) -> Number:
     terms = [(model.columns[name][2], Fraction(c)) for name, c in model.objective.items()]
     if not terms or not all(integer and c.denominator == 1 for integer, c in terms):
         return side
-    step = math.gcd(*(c.numerator for _, c in terms))
-    return side // step * step
+    return side // (step := math.gcd(*(c.numerator for _, c in terms))) * step
 
 
 def point_value(model: Model, values: Json) -> Number:
@@ -474,6 +473,7 @@ METHODS: Mapping[str, tuple[str, Any, str, str]] = {  # kind, judge, evidence, a
     "best_first": ("rl", _best_first, "groups", "axes; curves, floors and prices of plans"),
     "horizon": ("rl", _horizon, "periods", "axes; curves, changes and prices of plans"),
     "covered": ("workflow", _covered, "groups", "axes; simulations, which break limits, floors of costs or times"),
+    "solved_again": ("place fleet", lambda *_: (), "", "the bound, which the problem gives"),
     "slots_and_mean": ("experts", _slots_and_mean, "bounds_above_1", "recorded loads; imbalance of each layer"),
 }
 

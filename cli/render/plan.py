@@ -41,12 +41,13 @@ def render_plan(envelope: "Envelope", decision: "Decision", *, verbose: bool = F
 def _proof(envelope: "Envelope") -> str:
     certificate = envelope.certificate
     gap = f", gap {certificate.gap_text}" if certificate.gap is not None else ""
+    why = f": {certificate.gap_reason}" if certificate.gap_reason else ""
     stopped = (
         "" if certificate.stop_reason in ("finished", certificate.status) else f", stopped: {certificate.stop_reason}"
     )
     by = " by formulas" if certificate.estimate and certificate.status == "optimal" else ""
     within = f"; {certificate.within_text}" if certificate.within is not None else ""
-    return f"{certificate.status}{by}{gap}{stopped}{within}"
+    return f"{certificate.status}{by}{gap}{stopped}{within}{why}"
 
 
 def _overload(envelope: "Envelope") -> str:

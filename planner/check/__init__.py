@@ -58,7 +58,7 @@ def check_plan(
         if all(finding.ok for finding in placed) and all(block.pool in pools for block in decision.placement):
             findings += cap_findings(decision, problem)
     findings += side_file_findings(decision, base)
-    findings += certificate_findings(envelope, kind.proofs, again=kind.bounded_again, proof=proof)
+    findings += certificate_findings(envelope, kind.proofs, proof=proof)
     findings += figure_findings(envelope, decision)
     findings += kind.check(envelope, decision)
     restated, priced = _restated(kind, envelope, decision, hand, findings, proof)

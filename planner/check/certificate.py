@@ -18,13 +18,10 @@ _WHERE = "certificate"
 _HINT = "the proof is not one for this certificate: solve again"
 
 
-def certificate_findings(
-    envelope: Envelope, judged: tuple[str, ...] = (), *, again: bool = False, proof: bool = False
-) -> Iterator[Finding]:
+def certificate_findings(envelope: Envelope, judged: tuple[str, ...] = (), *, proof: bool = False) -> Iterator[Finding]:
     """One finding a claim: of a plan with a proof those of `planner.verify`, else gap, side of the bound, status.
 
-    What proofs by `judged` methods rest on is for the kind to derive again, where that is asked for (`proof`), as is a
-    bound without evidence of a kind that derives it from the problem (`again`).
+    What proofs by `judged` methods rest on is for the kind to derive again, where that is asked for (`proof`).
     """
     certificate = envelope.certificate
     if certificate.proof:
@@ -36,7 +33,7 @@ def certificate_findings(
     yield from _gap(certificate)
     yield from _claim(certificate)
     yield from _stopped(certificate)
-    if certificate.bound is not None and certificate.status == "optimal" and not again:
+    if certificate.bound is not None and certificate.status == "optimal":
         yield Finding("certificate.proof", False, "the bound comes without a proof", _WHERE, "solve again")
 
 

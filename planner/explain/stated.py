@@ -147,7 +147,8 @@ def objective_facts(envelope: Envelope) -> Iterator[Fact]:
     what = f"{objective.sense} {objective.metric}: {figure(objective.metric, objective.value)}{bound}{gap}"
     figures = {"value": objective.value, "bound": certificate.bound, "gap": certificate.gap}
     stated = {name: value for name, value in figures.items() if value is not None}
-    yield Fact("evidence", f"{what}; {certificate.status}", ("objective",), figures=stated)
+    why = f": {certificate.gap_reason}" if certificate.gap_reason else ""
+    yield Fact("evidence", f"{what}; {certificate.status}{why}", ("objective",), figures=stated)
     if certificate.within is not None:
         what = f"{certificate.within_text}, whose bound is {figure(objective.metric, certificate.within.bound)}"
         yield Fact("evidence", what, ("objective",))

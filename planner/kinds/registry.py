@@ -42,7 +42,6 @@ class Kind:
     decision: type[Decision]  # schema of the plan's `decision`
     reads: Reads  # of the problem and of the limits of a solve; the rest is refused
     proofs: tuple[str, ...] = ()  # methods of proof that the kind, or a search made again, judges
-    bounded_again: bool = False  # whether `prove` derives the bound from the problem alone, without evidence of it
     searched: tuple[str, ...] = ()  # those of methods whose search the level `proof` makes again
     solvable: bool = True  # plans of other kinds are read, not yet made
     levels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # of a solve, with the options of each

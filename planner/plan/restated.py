@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from planner.plan.schema import Certificate, Envelope, Objective
 
+SOLVED_AGAIN = "solved_again"  # the method of proof of a bound that the problem alone gives
 UNPROVEN = "the decision was priced anew, and nothing is proven of it"
 
 

@@ -205,7 +205,8 @@ class Proven(Spec):
     """What was proven, over which space, and what re-derives the bound without a solver.
 
     `stated` claims nothing: the plan was given, not searched. A gap up to `tolerance` counts as optimal. An
-    `estimate` says why limits were judged by formulas alone, where simulation would tell whether they are kept.
+    `estimate` says why limits were judged by formulas alone, where simulation would tell whether they are kept;
+    `gap_reason` says in a clause what keeps a gap open.
     """
 
     claim: str
@@ -214,6 +215,7 @@ class Proven(Spec):
     objective: Objective
     bound: float | None = None
     gap: Amount | None = None
+    gap_reason: str | None = Field(default=None, exclude_if=operator.not_)
     tolerance: Fraction = 1e-6
     axes: dict[str, list[JsonValue]] = Field(default_factory=dict)
     candidates: Index = 0

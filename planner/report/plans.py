@@ -90,7 +90,8 @@ def _status(envelope: Envelope) -> str:
     gap = f", {certificate.gap_text} from the bound" if certificate.gap is not None else ""
     estimate = f" An estimate: {certificate.estimate}." if certificate.estimate else ""
     within = f", and {certificate.within_text}" if certificate.within is not None else ""
-    return f"The plan is {certificate.status}{gap}{within}.{estimate}"
+    why = f": {certificate.gap_reason}" if certificate.gap_reason else ""
+    return f"The plan is {certificate.status}{gap}{within}{why}.{estimate}"
 
 
 def _tiles(envelope: Envelope, decision: Decision) -> Iterator[tuple[str, str]]:

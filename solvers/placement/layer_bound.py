@@ -9,6 +9,7 @@ from planner.solvers.backends.model import LinearModel, total
 from planner.solvers.backends.solve import solve
 from planner.solvers.placement.layer_problem import DUST, PRECISION, LayerProblem, all_work, parts_of, useful
 
+CLOSE = 2e-7  # of a flow, by which none is more where so little more is too much
 UNITS = 4000  # steps of a flow, up to which patterns are told apart
 
 
@@ -37,6 +38,9 @@ def _holders_bound(problem: LayerProblem, nodes: Sequence[int], above: float = 0
         else:
             low = flow
         flow = (low + high) / 2.0
+    closest = above * (1.0 + CLOSE)
+    if low == above > 0.0 and closest < high and holders.covered(closest) < problem.layers * (1.0 - DUST):
+        return closest
     return high
 
 

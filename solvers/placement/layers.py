@@ -53,15 +53,7 @@ def place_layers(problem: LayerProblem) -> SolveResult[LayerPlan]:
     INFEASIBLE where no stages keep to the longest path.
     """
     started_s = time.perf_counter()
-    best: tuple[float, LayerPlan] | None = None
-    for nodes in parts_of(problem):
-        plan = _aligned(problem, nodes)
-        if plan is not None and (best is None or plan[0] > best[0]):
-            best = plan
-    apart = _side_by_side(problem)
-    if apart is not None and (best is None or apart[0] > best[0]):
-        best = apart
-    best = _in_rows(problem, best)
+    best = best_stages(problem)
     bound = flow_bound(problem, 0.0 if best is None else best[0])
     solve_s = time.perf_counter() - started_s
     solver = "aligned stages, patterns of holders"
@@ -70,6 +62,19 @@ def place_layers(problem: LayerProblem) -> SolveResult[LayerPlan]:
     gap = relative_gap(best[0], bound)
     status = Status.OPTIMAL if gap is not None and gap <= PRECISION else Status.FEASIBLE
     return SolveResult(status, "finished", best[1], best[0], bound, solve_s, solver)
+
+
+def best_stages(problem: LayerProblem) -> tuple[float, LayerPlan] | None:
+    """The aligned stages with most tokens a second, and these; None where none keep to the longest path."""
+    best: tuple[float, LayerPlan] | None = None
+    for nodes in parts_of(problem):
+        plan = _aligned(problem, nodes)
+        if plan is not None and (best is None or plan[0] > best[0]):
+            best = plan
+    apart = _side_by_side(problem)
+    if apart is not None and (best is None or apart[0] > best[0]):
+        best = apart
+    return _in_rows(problem, best)
 
 
 def frontier(problem: LayerProblem) -> list[tuple[int, float]]:

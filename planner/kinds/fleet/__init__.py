@@ -4,6 +4,7 @@ from planner.kinds.fleet.decision import FleetDecision
 from planner.kinds.fleet.options import FleetOptions
 from planner.kinds.fleet.reads import READS
 from planner.kinds.registry import Kind
+from planner.plan.restated import SOLVED_AGAIN
 
 KIND = Kind(
     name="fleet",
@@ -11,5 +12,5 @@ KIND = Kind(
     options=FleetOptions,
     decision=FleetDecision,
     reads=READS,
-    bounded_again=True,
+    proofs=(SOLVED_AGAIN,),
 )

@@ -25,6 +25,7 @@ from planner.kinds.fleet.opportunistic import shared_windows
 from planner.kinds.fleet.options import ELASTIC
 from planner.kinds.fleet.placed import laid, phases_of, roles_of, spans
 from planner.plan.evidence import weighted_shares
+from planner.plan.restated import SOLVED_AGAIN
 from planner.plan.schema import (
     Certificate,
     Envelope,
@@ -106,6 +107,7 @@ def _certificate(day: FleetDay, value: float, bound: float | None, stop_reason: 
             **{pool.name: [there] for pool, there in _told_apart(day)},
         },
         candidates=sum(len(job.points) for job in day.jobs),
+        proof={} if bound is None else {"method": SOLVED_AGAIN},
     )
 
 

@@ -3,6 +3,7 @@
 from planner.kinds.place.decision import PlaceDecision, PlaceOptions
 from planner.kinds.place.reads import READS
 from planner.kinds.registry import Kind
+from planner.plan.restated import SOLVED_AGAIN
 
 KIND = Kind(
     name="place",
@@ -10,5 +11,6 @@ KIND = Kind(
     options=PlaceOptions,
     decision=PlaceDecision,
     reads=READS,
+    proofs=(SOLVED_AGAIN,),
     moved=True,
 )

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from planner.errors import PlannerError
 from planner.kinds.place.choose import Choice, best_choice, claimed, devices_of, fewest_choice
 from planner.kinds.place.decision import Host, PlaceDecision, PlaceOptions
-from planner.kinds.place.envelope import place_envelope
+from planner.kinds.place.envelope import certificate, place_envelope
 from planner.kinds.place.floor import broken_nodes
 from planner.kinds.place.prices import Degrees
 from planner.kinds.place.setting import PlaceSetting, batch_sizes, widest_setting
@@ -27,9 +27,9 @@ from planner.problem.resolve import Resolved
 from planner.progress import Limits
 from planner.solvers.placement.group_search import SOLVER
 from planner.solvers.placement.group_streams import Group
-from planner.solvers.result import relative_gap
 
-TOLERANCE = 1e-6
+FORESIGHT = "the bound lets requests choose their groups with foresight, and groups be parts of some"
+POOLED = "the bound counts all GPUs as one machine, whose steps are as full as suits them best"
 IN_TURNS = (
     "engines of a group take turns, a step each; a step takes prompts that wait, whole, or decodes all sequences",
     "of two engines of its model, drawn at random, a request goes to the one with fewer requests in flight",
@@ -83,7 +83,7 @@ def envelope(choice: Choice) -> Envelope:
         setting.resolved,
         _decision(choice),
         _predictions(choice),
-        certificate(choice),
+        proven(choice),
         solver=SOLVER,
         evidence=Evidence(
             basis={"analytical": 1.0},
@@ -98,27 +98,23 @@ def envelope(choice: Choice) -> Envelope:
     )
 
 
-def certificate(choice: Choice) -> Certificate:
+def proven(choice: Choice) -> Certificate:
     """The objective beside its bound; nothing is claimed of streams other than those of the plan."""
     setting = choice.setting
     few = fewest(setting)
     value = float(devices_of(setting.groups, choice.groups)) if few else choice.reached.share
-    what = "on fewer GPUs than the bound have the shares asked for" if few else "have more requests on time"
-    return Certificate(
-        claim=f"no groups {what}, of the streams of the plan, under the stated prices and whatever their routing",
-        status="feasible",
-        objective=Objective(
-            metric="gpus" if few else "attainment", sense="minimize" if few else "maximize", value=value
-        ),
-        bound=choice.bound,
-        gap=relative_gap(value, choice.bound),
-        tolerance=TOLERANCE,
-        axes={
+    what = "on fewer GPUs{bound} have the shares asked for" if few else "have more requests on time{bound}"
+    return certificate(
+        f"no groups {what}, of the streams of the plan, under the stated prices and whatever their routing",
+        Objective(metric="gpus" if few else "attainment", sense="minimize" if few else "maximize", value=value),
+        choice.bound,
+        POOLED if setting.options.batching else FORESIGHT,
+        {
             "groups": [shape.name for shape in setting.groups.shapes],
             "models of a group": ["every set that has room"],
             **({"max_batch": [*batch_sizes(setting.options.max_batch)]} if setting.options.batching else {}),
         },
-        candidates=len(setting.groups.usable),
+        len(setting.groups.usable),
     )
 
 

@@ -14,6 +14,7 @@ from planner.errors import Infeasible, PlannerError
 from planner.kinds.place.decision import PlaceDecision
 from planner.load.problems import load_problem, resolve_document
 from planner.problem.resolve import Resolved
+from planner.verify import STATED, VERIFIED, judge
 
 MIX = Path(__file__).parent.parent.parent.parent / "examples" / "place-gpu-mix.yaml"
 SMALL: dict[str, Any] = {
@@ -73,6 +74,8 @@ def test_the_plan_is_checked_to_its_bound_and_an_instance_less_is_refused() -> N
     plan = solve(load_problem(MIX))
     decision = PlaceDecision.model_validate(plan.decision)
     assert failing_with_proof(plan, decision) == set()
+    assert plan.certificate.status == "optimal"
+    assert {line.verdict for line in judge(plan.model_dump(mode="json"))} == {VERIFIED, STATED}
     first, *others = decision.slices
     fewer = decision.model_copy(update={"slices": tuple(others)})
     assert "restated.plan" in failing_with_proof(plan, fewer)  # a bucket of which slices go nowhere

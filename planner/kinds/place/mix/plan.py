@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from planner.errors import Conflict, Infeasible, PlannerError
 from planner.kinds.place.decision import BucketSlices, PlaceDecision
-from planner.kinds.place.envelope import place_envelope
+from planner.kinds.place.envelope import bound_again, certificate, place_envelope
 from planner.kinds.place.mix.types import mix_options, problem_of, size_of
 from planner.plan.blocks import block_on
 from planner.plan.findings import Finding
@@ -18,7 +18,6 @@ from planner.plan.restated import LeftOut, Restated, unproven
 from planner.plan.schema import (
     Axis,
     Block,
-    Certificate,
     Engine,
     Envelope,
     Evidence,
@@ -30,12 +29,12 @@ from planner.plan.schema import (
 from planner.problem.resolve import Resolved
 from planner.progress import Limits
 from planner.solvers.placement.gpu_mix import GpuMix, cheapest_mix
-from planner.solvers.result import Status, relative_gap
+from planner.solvers.result import Status
 
 METRIC = "usd_per_hour"
 SOLVER = "integer program over counted slices"
-TOLERANCE = 1e-6
 ROUNDING = 1e-9  # of an instance
+OPEN = "the integer program ended before its bound met a mix"
 SHARE_ROUNDS = 10  # of a bisection
 BOUND = LeftOut("certificate.bound", "whether no mix costs less")
 ASSUMPTIONS = (
@@ -61,7 +60,8 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
         ]
         conflict.append({"limit": "GPUs of the pools", "nearest": "more of them, or fewer failures"})
         raise Infeasible(conflict, proved=result.status is Status.INFEASIBLE)
-    return envelope(resolved, problem, result.solution.instances, result.solution.slices, result.bound)
+    instances, slices = result.solution.instances, result.solution.slices
+    return envelope(resolved, problem, instances, slices, result.bound, stop_reason=result.stop_reason)
 
 
 def _most_share(problem: GpuMix, limits: Limits) -> float:
@@ -81,20 +81,17 @@ def restate(resolved: Resolved, stated: Envelope, decision: PlaceDecision) -> Re
     instances, slices = _chosen(problem, decision)
     _require_served(problem, instances, slices)
     _require_spare(problem, instances)
-    made = envelope(resolved, problem, instances, slices, stated.certificate.bound)
-    if stated.certificate.bound is None:
+    bound, stop_reason = stated.certificate.bound, stated.certificate.stop_reason
+    made = envelope(resolved, problem, instances, slices, bound, stop_reason=stop_reason)
+    if bound is None:
         return Restated(made.model_copy(update={"certificate": unproven(made.certificate.objective)}))
     return Restated(made, (BOUND,))
 
 
 def prove(resolved: Resolved, stated: Envelope) -> Iterator[Finding]:
     """Whether the bound is that of the problem: solved again."""
-    again, bound = cheapest_mix(problem_of(resolved)).bound, stated.certificate.bound
-    if again is None or bound is None:
-        return
-    what = f"states the bound {bound:.9g}, its rates and prices give {again:.9g}"
-    right = abs(bound - again) <= TOLERANCE * max(abs(again), 1.0)
-    yield Finding("certificate.bound_again", right, what, "certificate.bound", "solve again")
+    again = cheapest_mix(problem_of(resolved)).bound
+    yield bound_again(stated.certificate, again, "its rates and prices")
 
 
 def _require_served(problem: GpuMix, instances: Sequence[int], slices: Sequence[Sequence[int]]) -> None:
@@ -145,6 +142,8 @@ def envelope(
     instances: Sequence[int],
     slices: Sequence[Sequence[int]],
     bound: float | None,
+    *,
+    stop_reason: str = "finished",
 ) -> Envelope:
     """The plan of a mix, without the types that it has none of."""
     value = sum(kind.cost * count for kind, count in zip(problem.types, instances, strict=True))
@@ -180,15 +179,14 @@ def envelope(
             Prediction(metric=METRIC, value=value),
             Prediction(metric="gpus", value=float(sum(role.replicas * role.parallelism.devices for role in roles))),
         ),
-        Certificate(
-            claim="no mix of instances that serves all slices at the stated rates costs less than the bound",
-            status="feasible",
-            objective=Objective(metric=METRIC, sense="minimize", value=value),
-            bound=bound,
-            gap=relative_gap(value, bound),
-            tolerance=TOLERANCE,
-            axes={"instances": [kind.name for kind in problem.types], "slices": [b.slices for b in problem.buckets]},
-            candidates=len(problem.types),
+        certificate(
+            "no mix of instances that serves all slices at the stated rates costs less{bound}",
+            Objective(metric=METRIC, sense="minimize", value=value),
+            bound,
+            OPEN,
+            {"instances": [kind.name for kind in problem.types], "slices": [b.slices for b in problem.buckets]},
+            len(problem.types),
+            stop_reason,
         ),
         solver=SOLVER,
         evidence=Evidence(basis={"measured": 1.0}, sources=("rates that the problem states",)),
