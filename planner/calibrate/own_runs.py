@@ -16,10 +16,11 @@ import numpy as np
 
 from planner.calibrate.serving import ServingRow
 from planner.costs.rates.calibration import load_calibration
+from planner.costs.rates.forms import Form, forms_document, pairs_of
 from planner.costs.rates.spread import GroupBias
 from planner.documents.read import load_document, parse_document
 from planner.errors import PlannerError
-from planner.estimate.case import Case
+from planner.estimate.case import Case, measured_forms
 from planner.estimate.evaluate import Estimate, evaluate
 from planner.estimate.own_runs import seen_runs
 from planner.hardware.profiles.store import ProfileStore
@@ -34,6 +35,7 @@ class OwnRuns:
     before: Mapping[str, GroupBias]
     after: Mapping[str, GroupBias]
     left_out: tuple[str, ...]
+    forms: tuple[tuple[str, Form], ...] = ()  # function and form of every instance that ran
 
     @property
     def lines(self) -> list[str]:
@@ -88,7 +90,8 @@ def believe(rows: Sequence[ServingRow], calibration: str, store: ProfileStore | 
     between = known.spreads["tpot"].between
     before = {group: known.runs.get(group) or GroupBias.unseen(between) for group in groups}
     after = {group: _after(before[group], cases[group], runs) for group, runs in groups.items()}
-    return OwnRuns(before, after, tuple(left_out))
+    forms = dict.fromkeys(measured_forms(case for told in cases.values() for case in told))
+    return OwnRuns(before, after, tuple(left_out), tuple(forms))
 
 
 def _after(before: GroupBias, cases: Sequence[Case], told: Sequence[tuple[float, float]]) -> GroupBias:
@@ -100,7 +103,7 @@ def _after(before: GroupBias, cases: Sequence[Case], told: Sequence[tuple[float,
 
 
 def document_of(told: OwnRuns, base: str, *, date: str, sources: Sequence[str]) -> dict[str, Any]:
-    """The calibration file: that of `base`, with the beliefs of its runs and of these."""
+    """The calibration file: that of `base`, with the beliefs and the forms of its runs and of these."""
     if base == "default":
         text = resources.files("planner.costs.rates").joinpath("calibration.yaml").read_text(encoding="utf-8")
         data = parse_document(text, "planner/costs/rates/calibration.yaml").data
@@ -116,6 +119,7 @@ def document_of(told: OwnRuns, base: str, *, date: str, sources: Sequence[str]) 
         "date": date,
         "previous": {"calibration": known.name, "digest": known.digest},
         "runs": {group: rounded(bias) for group, bias in sorted(runs.items())},
+        **({"forms": forms_document([*pairs_of(known.forms), *told.forms])} if known.forms else {}),
     }
 
 

@@ -20,6 +20,7 @@ from planner.calibrate.serving import ServingRow, read_serving
 from planner.cli.main import main
 from planner.costs.operators.work import Shards, Work
 from planner.costs.rates.calibration import load_calibration
+from planner.costs.rates.forms import STAGES
 from planner.costs.rates.likeness import RERUN, TPOT
 from planner.costs.rates.pricer import make_pricer
 from planner.costs.rates.spread import NORMAL_80, ErrorSpread, GroupBias, SeenRun, group_of_runs
@@ -254,6 +255,19 @@ def case_of(row: ServingRow, gpus: int, clients: int | None, *, apart: bool = Fa
     part = replace(row.case.decode, tp=gpus, replicas=8 // gpus)
     rate_per_s, prefill = (0.0 if clients else 5.0), (part if apart else None)
     return replace(row.case, decode=part, gpus=8, prefill=prefill, clients=clients or 0, rate_per_s=rate_per_s)
+
+
+def test_forms_of_own_runs_count_as_measured_those_of_prefill_too(tmp_path: Path) -> None:
+    (row,) = rows_of(tmp_path, 12.0)
+    staged = replace(row.case.decode, pp=2)
+    ran = replace(row.case, gpus=3, prefill=staged)
+    believed = believe([replace(row, case=ran)], "default", None)
+    path = tmp_path / "apart.yaml"
+    path.write_text(
+        yaml.safe_dump(document_of(believed, "default", date="2026-01-31", sources=["a"])), encoding="utf-8"
+    )
+    before, after = load_calibration().forms, load_calibration(str(path)).forms
+    assert after == {**before, "prefill": before["prefill"] | {frozenset({STAGES})}}
 
 
 @pytest.mark.parametrize(("clients", "traced"), [(64, False), (None, False), (None, True)])

@@ -214,7 +214,7 @@ def _parse(document: Document, name: str) -> Calibration:
     training = _training(data["training"], document, name) if "training" in data else None
     source = str(data.get("source", ""))
     runs = runs_of(data.get("runs", {}), document)
-    forms = forms_of(data.get("forms", {}), (run for own in runs.values() for run in own.seen), document)
+    forms = forms_of(data.get("forms", {}), document)
     return Calibration(
         name, efficiencies, engines, digest(identity), source, tables, spreads, training, runs, groups, forms
     )

@@ -2,7 +2,8 @@
 
 A form says how an instance is split, and not into how many parts: costs reach from sizes that were measured to others,
 but what no run has, such as the bubbles of pipeline stages, they have from first principles alone. A calibration file
-states the forms of its runs by function; `benchmarks/serving.py --write` reads them off the rows of its fit.
+states the forms of its runs by function: `benchmarks/serving.py --write` reads them off the rows of its fit, and
+`planner calibrate` adds those of one's own, prefill apart included.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,7 +11,6 @@ from itertools import combinations
 from typing import Any, TypeAlias
 
 from planner.costs.rates.run_beliefs import mapping
-from planner.costs.rates.spread import SeenRun
 from planner.documents.read import Document
 from planner.errors import PlannerError
 
@@ -69,8 +69,8 @@ def pairs_of(forms: Forms) -> Iterator[tuple[str, Form]]:
     return ((function, form) for function, own in forms.items() for form in own)
 
 
-def forms_of(values: object, seen: Iterable[SeenRun], document: Document) -> Forms:
-    """Section `forms`, and the forms of own runs; none where the file has no such section."""
+def forms_of(values: object, document: Document) -> Forms:
+    """Section `forms`; none where the file has no such section."""
     known: dict[str, set[Form]] = {}
     for function, texts in mapping(values, document, ("forms",)).items():
         forms = [_form(text) for text in texts] if isinstance(texts, list) else [None]
@@ -82,9 +82,6 @@ def forms_of(values: object, seen: Iterable[SeenRun], document: Document) -> For
                 f"{', '.join(PARTS)}, joined by `{_JOIN.strip()}`",
             )
         known[str(function)] = {form for form in forms if form is not None}
-    for run in seen if known else ():
-        function, form = _of_run(run)
-        known.setdefault(function, set()).add(form)
     return {function: frozenset(forms) for function, forms in known.items()}
 
 
@@ -92,10 +89,3 @@ def _form(text: Any) -> Form | None:  # noqa: ANN401 - whatever a file has
     """The form that a text says; None where it says none."""
     by_text = {text_of_form(form): form for form in ALL_FORMS}
     return by_text.get(text) if isinstance(text, str) else None
-
-
-def _of_run(run: SeenRun) -> tuple[str, Form]:
-    """Function and form of the instances of an own run that decode (`planner.costs.rates.near_runs.layout_of`)."""
-    gpus, tp, dp, ep = (round(2.0**size) for size in run.layout[:4])
-    ranks = tp * dp
-    return "decode" if run.layout[4] else "colocated", form_of(tp, gpus // ranks, dp, ranks // ep, ep)

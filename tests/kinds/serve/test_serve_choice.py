@@ -221,18 +221,6 @@ def test_forms_are_those_of_the_rows_that_costs_are_fitted_to() -> None:
     assert text_of_form(frozenset(PARTS)) == f"{STAGES} and {ATTENTION} and {EXPERTS}"
 
 
-def test_forms_of_own_runs_count_as_measured(tmp_path: Path) -> None:
-    seen = {"load": 3.0, "layout": [3.0, 1.0, 1.0, 2.0, 8.0], "lengths": [1000.0, 100.0], "error": 0.1}
-    runs = {"a group": {"mean": 0.1, "deviation": 0.1, "runs": 1, "seen": [seen]}}
-    data = {"schema": "planner.calibration/1", "runs": runs, "forms": {"colocated": [PLAIN]}}
-    path = tmp_path / "own.yaml"
-    path.write_text(yaml.safe_dump(data), encoding="utf-8")
-    assert load_calibration(str(path)).forms == {
-        "colocated": frozenset({frozenset()}),
-        "decode": frozenset({frozenset({STAGES, ATTENTION})}),
-    }
-
-
 @pytest.mark.parametrize("forms", [{"colocated": ["staged"]}, {"attention": [PLAIN]}, {"decode": PLAIN}])
 def test_forms_that_cannot_be_are_refused_with_their_place(forms: Any, calibration: Written) -> None:  # noqa: ANN401
     with pytest.raises(PlannerError, match=r"says no forms of runs") as refused:
