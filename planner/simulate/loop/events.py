@@ -75,7 +75,7 @@ from planner.simulate.loop.fields import (
 )
 from planner.simulate.loop.gaps import note_gap, note_steps
 from planner.simulate.loop.groups import schedule_group
-from planner.simulate.loop.heaps import drop_batch, pop, set_end
+from planner.simulate.loop.heaps import drop_batch, first_to_end, pop, set_end
 from planner.simulate.loop.memory import give_back, growth_within, publish, take
 from planner.simulate.loop.migration import crowded_and_spare, end_copy, next_copy, next_tick, start_copy
 from planner.simulate.loop.program import compiled, entry, state_of
@@ -257,7 +257,7 @@ def migrate(s: RunState, now_s: float) -> None:
 @compiled
 def next_moment(s: RunState) -> float:
     """When something happens next; `inf` if nothing will."""
-    moment = min(s.end_s[s.events[0], 0], next_arrival_s(s))
+    moment = min(s.end_s[first_to_end(s)], next_arrival_s(s))
     if s.run[TRANSFERS] != NONE:
         moment = min(moment, s.request_s[s.run[TRANSFERS], KEY])
     if s.run_s[PERIOD] < np.inf and moment < np.inf:
@@ -270,8 +270,8 @@ def next_moment(s: RunState) -> float:
 @compiled
 def end_all(s: RunState, now_s: float) -> None:
     """What ends at this moment."""
-    while s.end_s[s.events[0], 0] <= now_s:
-        end_stretch(s, s.events[0], now_s)
+    while s.end_s[first_to_end(s)] <= now_s:
+        end_stretch(s, first_to_end(s), now_s)
     while s.run[TRANSFERS] != NONE and s.request_s[s.run[TRANSFERS], KEY] <= now_s:
         r = s.run[TRANSFERS]
         s.run[TRANSFERS] = pop(s, r)

@@ -1,25 +1,20 @@
-"""Priority queues of the event loop: a pairing heap of requests, and indexed binary heaps.
+"""Priority queues of the event loop: pairing heaps of requests, binary ones of batches, a tournament of instances.
 
-Binary heaps are the decoding batch, by the iteration that finishes a request, and the instances by their next event.
+A decoding batch is a heap by the iteration that finishes a request. Instances play by the end of their stretch: those
+that step together end together and begin again at once, which moves an item through a whole heap, and in a tournament
+is one match a round.
 """
 
-from planner.arrays import Floats, Ints
 from planner.simulate.loop.fields import CHILD, FINISH, KEY, NONE, PLACE, SEQUENCES, SIBLING
 from planner.simulate.loop.program import compiled
 from planner.simulate.loop.state import RunState
 
 
 @compiled
-def precedes(keys: Ints | Floats, column: int, item: int, other: int) -> bool:
-    """Whether an item comes before another: by its key [item, column], ties by number."""
-    first, second = keys[item, column], keys[other, column]
-    return bool(first < second or (first == second and item < other))
-
-
-@compiled
 def goes_before(s: RunState, r: int, other: int) -> bool:
     """Whether a request precedes another in a queue: by key, then in the order given."""
-    return precedes(s.request_s, KEY, r, other)
+    first, second = s.request_s[r, KEY], s.request_s[other, KEY]
+    return bool(first < second or (first == second and r < other))
 
 
 @compiled
@@ -75,25 +70,33 @@ def pop(s: RunState, root: int) -> int:
 
 
 @compiled
-def sift(heap: Ints, count: int, place: int, keys: Ints | Floats, key: int, places: Ints, column: int) -> None:
-    """Moves the item at a place of a binary heap to where it belongs; `places` [item, column] says where items are."""
-    item = heap[place]
-    while place > 0 and precedes(keys, key, item, heap[(place - 1) // 2]):
+def finishes_before(s: RunState, r: int, other: int) -> bool:
+    """Whether a request of a decoding batch finishes before another, ties by number."""
+    first, second = s.request[r, FINISH], s.request[other, FINISH]
+    return bool(first < second or (first == second and r < other))
+
+
+@compiled
+def sift(s: RunState, i: int, place: int) -> None:
+    """Moves the request at a place of a decoding batch to where it belongs."""
+    batch, count = s.batch[i], s.instance[i, SEQUENCES]
+    r = batch[place]
+    while place > 0 and finishes_before(s, r, batch[(place - 1) // 2]):
         above = (place - 1) // 2
-        heap[place] = heap[above]
-        places[heap[place], column] = place
+        batch[place] = batch[above]
+        s.request[batch[place], PLACE] = place
         place = above
     while True:
         below = 2 * place + 1
-        if below + 1 < count and precedes(keys, key, heap[below + 1], heap[below]):
+        if below + 1 < count and finishes_before(s, batch[below + 1], batch[below]):
             below += 1
-        if below >= count or not precedes(keys, key, heap[below], item):
+        if below >= count or not finishes_before(s, batch[below], r):
             break
-        heap[place] = heap[below]
-        places[heap[place], column] = place
+        batch[place] = batch[below]
+        s.request[batch[place], PLACE] = place
         place = below
-    heap[place] = item
-    places[item, column] = place
+    batch[place] = r
+    s.request[r, PLACE] = place
 
 
 @compiled
@@ -102,7 +105,7 @@ def push_batch(s: RunState, i: int, request: int) -> None:
     place = s.instance[i, SEQUENCES]
     s.instance[i, SEQUENCES] = place + 1
     s.batch[i, place] = request
-    sift(s.batch[i], place + 1, place, s.request, FINISH, s.request, PLACE)
+    sift(s, i, place)
 
 
 @compiled
@@ -112,11 +115,29 @@ def drop_batch(s: RunState, i: int, place: int) -> None:
     s.instance[i, SEQUENCES] = last
     if place < last:
         s.batch[i, place] = s.batch[i, last]
-        sift(s.batch[i], last, place, s.request, FINISH, s.request, PLACE)
+        sift(s, i, place)
+
+
+@compiled
+def first_to_end(s: RunState) -> int:
+    """The instance whose stretch ends first, of equal ones the first."""
+    return int(s.winner[1])
 
 
 @compiled
 def set_end(s: RunState, i: int, end_s: float) -> None:
-    """Moves the end of an instance's stretch; `inf` while it is idle."""
-    s.end_s[i, 0] = end_s
-    sift(s.events, len(s.events), s.event[i, 0], s.end_s, 0, s.event, 0)
+    """Moves the end of an instance's stretch; `inf` while it is idle.
+
+    It plays its matches again, up to one that another instance wins as it did before.
+    """
+    s.end_s[i] = end_s
+    place, winner = len(s.winner) // 2 + i, i
+    while place > 1:
+        other = s.winner[place ^ 1]
+        other_s = s.end_s[other]
+        if other_s < end_s or (other_s == end_s and other < winner):
+            winner, end_s = other, other_s
+        place //= 2
+        if winner != i and s.winner[place] == winner:
+            return
+        s.winner[place] = winner

@@ -120,7 +120,7 @@ def stop(s: RunState, i: int, now_s: float) -> None:
         seconds = min(seconds, s.instance_s[i, PASS])
     else:
         take_at(s, i, 0 * steps, now_s)
-    if s.end_s[i, 0] > now_s:
+    if s.end_s[i] > now_s:
         steps -= 1
     s.instance_s[i, BUSY] += seconds
     s.instance_s[i, SEQUENCE_SECONDS] += s.instance[i, SEQUENCES] * seconds

@@ -95,7 +95,7 @@ def start_copy(s: RunState, i: int, goal: int, now_s: float) -> None:
     The decode steps of both must have been cut at this moment.
     """
     r, steps = shortest(s, i), s.instance[i, STEPS]
-    ended = steps - 1 if steps > 0 and s.end_s[i, 0] > now_s else steps
+    ended = steps - 1 if steps > 0 and s.end_s[i] > now_s else steps
     if r == NONE or running(s, goal) >= s.instance[goal, MOST_SEQUENCES]:
         return
     done = s.request[r, OUTPUT] - (s.request[r, FINISH] - s.instance[i, ITERATION] - ended)

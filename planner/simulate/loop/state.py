@@ -2,8 +2,8 @@
 
 Shapes: I instances, R requests, S most sequences, B tokens a KV block, U distinct prefix blocks, H prefix blocks of all
 requests, K tables, N batches, C contexts, T prefill tokens, M mean attended tokens, J new tokens, A adapters, P pools,
-F factors, E changes, Y most stages of a pipeline, W workloads, G parts
-of a run, X bins of gaps, N numbers of instances, L memory tiers.
+F factors, E changes, Y most stages of a pipeline, W workloads, G parts of a run, X bins of gaps, N instance numbers,
+L memory tiers, Q the least power of two that is not below I.
 """
 
 from typing import NamedTuple
@@ -26,9 +26,8 @@ class RunState(NamedTuple):
     listed: Ints  # [I, S] requests that the running step prefills
     ending: Ints  # [I, S] requests in the last step that they have here, while the one after it is formed
     residue: Ints  # [I, B] decoding sequences by the iteration, modulo B, at which they take a block
-    events: Ints  # [I] a heap of instances by the end of their stretch
-    event: Ints  # [I, 1] the place of each in it
-    end_s: Floats  # [I, 1] of the stretch under way; inf if idle
+    winner: Ints  # [2 Q] a tournament of instances by the end of their stretch: at p the first of those at 2 p, 2 p + 1
+    end_s: Floats  # [Q] of the stretch under way; inf if idle
     dirty: Ints  # [I]
     prefix_of: Ints  # [R + 1] where the prefix blocks of each request begin
     prefix: Ints  # [H] blocks, prompt by prompt

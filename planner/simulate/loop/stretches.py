@@ -55,7 +55,7 @@ def mark(s: RunState, i: int) -> None:
 @compiled
 def interrupt_ahead(s: RunState, i: int, now_s: float) -> None:
     """Something new for an instance that forms steps ahead."""
-    if s.instance[i, STEPS] == 0 and s.end_s[i, 0] == np.inf:
+    if s.instance[i, STEPS] == 0 and s.end_s[i] == np.inf:
         mark(s, i)
     elif s.instance[i, STEPS] > 1 and s.instance_s[i, FORMS] > now_s:
         steps, last_s, end_s = decode_steps(s, i, s.instance[i, STEPS], now_s)
@@ -82,7 +82,7 @@ def interrupt(s: RunState, i: int, now_s: float) -> None:
         return
     if s.instance[i, STEPS] == 0 or s.instance[i, STAGES] > 1:
         mark(s, i)
-    elif s.instance[i, STEPS] > 1 and s.end_s[i, 0] > now_s:
+    elif s.instance[i, STEPS] > 1 and s.end_s[i] > now_s:
         steps, _, end_s = decode_steps(s, i, s.instance[i, STEPS], now_s)
         s.instance[i, STEPS] = steps
         s.instance_s[i, ENDS] = end_s

@@ -138,9 +138,8 @@ def initial_state(fleet: Fleet, requests: Requests, seed: int, limit_s: float, m
         listed=np.zeros((rows, most + 1), dtype=np.int64),
         ending=np.zeros((rows, most + 1), dtype=np.int64),
         residue=np.zeros((rows, fleet.block_tokens), dtype=np.int64),
-        events=np.arange(rows, dtype=np.int64),
-        event=np.arange(rows, dtype=np.int64)[:, None].copy(),
-        end_s=np.full((rows, 1), math.inf),
+        winner=_tournament(rows),
+        end_s=np.full(len(_tournament(rows)) // 2, math.inf),
         dirty=np.zeros(rows, dtype=np.int64),
         decode_s=table.decode_s,
         mixed_s=table.mixed_s,
@@ -162,6 +161,15 @@ def initial_state(fleet: Fleet, requests: Requests, seed: int, limit_s: float, m
         **_prefixes(fleet, requests, len(fleet.instances) + len(tiers), caches=caches),
         **tier_arrays(fleet, requests if caches else None),
     )
+
+
+def _tournament(rows: int) -> Ints:
+    """The winners [2 Q] where none has an end: the first below each place, the leaves behind all matches."""
+    leaves = 1 << (rows - 1).bit_length()
+    winner = np.concatenate([np.zeros(leaves, np.int64), np.arange(leaves)])
+    for place in range(leaves - 1, 0, -1):
+        winner[place] = winner[2 * place]
+    return winner
 
 
 def _refuse_elastic_of(fleet: Fleet, requests: Requests) -> None:

@@ -53,7 +53,7 @@ from planner.simulate.loop.fields import (
     WAITING,
 )
 from planner.simulate.loop.gaps import note_gap
-from planner.simulate.loop.heaps import goes_before, set_end
+from planner.simulate.loop.heaps import first_to_end, goes_before, set_end
 from planner.simulate.loop.program import compiled, entry, state_of
 from planner.simulate.loop.state import RunState
 
@@ -187,13 +187,13 @@ def run_elastic_loop(a: RunState, b: Common) -> None:
     """Runs until nothing more will happen, or to the limits of time and events."""
     s, c = state_of(*a), common_of(*b)
     while s.run[NUM_EVENTS] < s.run[MOST_EVENTS]:
-        now_s = min(s.end_s[s.events[0], 0], next_arrival_s(s))
+        now_s = min(s.end_s[first_to_end(s)], next_arrival_s(s))
         if now_s > s.run_s[LIMIT] or now_s == np.inf:
             return
         s.run_s[NOW] = now_s
         s.run[NUM_EVENTS] += 1
-        while s.end_s[s.events[0], 0] <= now_s:
-            end_step(s, c, s.events[0], now_s)
+        while s.end_s[first_to_end(s)] <= now_s:
+            end_step(s, c, first_to_end(s), now_s)
         arrive_all(s, c, now_s)
         prefill(s, c, now_s)
         decode(s, c, now_s)
