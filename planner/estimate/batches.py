@@ -158,9 +158,10 @@ class Batch:
         """Of a sequence when it is admitted: not all that it writes, where engines take pages as it grows."""
         return self._numbers("isl") + self._numbers("osl") * self._numbers("reserved_output")
 
-    def priced(self, sizes: Sizes, memory: "Memory") -> tuple[Frame, list[Floats]]:
-        """The deployments, and seconds [N] of each of the priced steps."""
+    def priced(self, sizes: Sizes, memory: "Memory", batch: Floats | None = None) -> tuple[Frame, list[Floats]]:
+        """The deployments, and seconds [N] of each of the priced steps, the largest with `batch` where it is given."""
         frame = self.frame(sizes, memory)
+        frame = frame if batch is None else replace(frame, full_batch=batch)
         engine = self.costs.engine.unhurried()  # the loop adds the launches of each step
         steps = self.steps(frame)
         shards, work = Shards.joined([shards for shards, _ in steps]), Work.joined([work for _, work in steps])

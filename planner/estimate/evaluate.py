@@ -1,7 +1,7 @@
 """Estimates cases: prices the steps of those that share a cost model (`batches`), then simulates or solves the mean.
 
-Every loop is settled in the mean (`mean_field.settle`); the times of a closed one, with its opening burst and its
-queues, are those of the benchmark simulated request by request (`estimate.closed_loop`); its rate follows from them.
+Every loop is settled in the mean (`mean_field.settle`); times, with opening bursts and queues, are those of the load
+simulated request by request (`estimate.closed_loop`); the rate of a closed loop follows from them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -76,17 +76,26 @@ def _estimates(batches: list[Batch], *, percentiles: bool, near: bool) -> list[l
     """The estimates of batches that share a calibration: steps are priced batch by batch, loops run all at once."""
     all_sizes = sizes_of(batches)
     memories = [batch.memory(sizes) for batch, sizes in zip(batches, all_sizes, strict=True)]
-    priced = [batch.priced(sizes, memory) for batch, sizes, memory in zip(batches, all_sizes, memories, strict=True)]
     ends = np.cumsum([len(batch.cases) for batch in batches]).tolist()
     places = [range(end - len(batch.cases), end) for batch, end in zip(batches, ends, strict=True)]
-    frame = Frame.gathered([frame for frame, _ in priced], places)
-    seconds = [np.concatenate(parts) for parts in zip(*(seconds for _, seconds in priced), strict=True)]
     added = Added.of([batch.costs.engine for batch in batches for _ in batch.cases])
     cases = [case for batch in batches for case in batch.cases]
     known = load_calibration(cases[0].calibration)
     told = told_by_runs(known, cases) if near else Told.nothing(len(cases))
     longer = (told.decode_longer, told.decode_longer, told.prefill_longer, told.prefill_longer)
-    pace = pace_of(frame, [each * own for each, own in zip(seconds, longer, strict=True)], added)
+
+    def paced(batch_N: Floats | None = None) -> tuple[Frame, Pace]:
+        parts = [
+            batch.priced(sizes, memory, None if batch_N is None else batch_N[place.start : place.stop])
+            for batch, sizes, memory, place in zip(batches, all_sizes, memories, places, strict=True)
+        ]
+        frame = Frame.gathered([frame for frame, _ in parts], places)
+        seconds = [np.concatenate(each) for each in zip(*(seconds for _, seconds in parts), strict=True)]
+        return frame, pace_of(frame, [each * own for each, own in zip(seconds, longer, strict=True)], added)
+
+    frame, pace = paced()
+    if (frame.clients == 0).any():
+        frame, pace = paced(_batch_met(frame, settled(frame, pace, added)))
     times = run(frame, pace, added)
     tails = tails_of(frame, pace, added) if percentiles else [None] * len(frame.isl)
     spreads = [known.spreads_of((batch.group,)) for batch in batches]
@@ -97,6 +106,13 @@ def _estimates(batches: list[Batch], *, percentiles: bool, near: bool) -> list[l
         intervals = _intervals(spread, own, features[part], told.half[part])
         estimates.append(_of_batch(batch, memory, own, [*intervals, tails[part]]))
     return estimates
+
+
+def _batch_met(frame: Frame, rest: Settled) -> Floats:
+    """What steps [N] are priced up to: of an open load twice the batch at rest, half of which is priced too."""
+    twice = np.clip(np.ceil(2.0 * rest.decoding), 2.0, np.maximum(frame.most_decoding, 1.0))
+    met = (frame.clients == 0) & np.isfinite(rest.ttft_s)
+    return np.where(met, np.minimum(twice, frame.full_batch), frame.full_batch)
 
 
 def _intervals(
@@ -170,15 +186,18 @@ def _unplaced(case: Case) -> str | None:
 
 
 def run(frame: Frame, pace: Pace, added: Added) -> Settled:
-    """All loops settled; the times of closed ones as simulated. Steps that yield several tokens are shared by these."""
-    rested, closed = settled(frame, pace, added), frame.clients > 0
-    ttft, tpot, rate = rested.ttft_s.copy(), rested.tpot_s / frame.yielded, rested.rate_per_s.copy()
-    if not closed.any():
-        return Settled(rate, ttft, tpot, rested.decoding)
-    simulated = simulate_loops(taken(loop_of(frame, pace, added), closed))
-    ttft[closed], tpot[closed] = simulated.ttft_s, simulated.tpot_s / frame.yielded[closed]
-    rounds = frame.requests_per_client[closed]
-    units = np.where(frame.disaggregated > 0, 1.0, frame.decode_ranks)[closed]  # that are simulated apart
-    by_law = (frame.clients / (ttft + (frame.osl - 1.0) * tpot))[closed]  # Little's
-    rate[closed] = np.where(rounds < FEWEST_ROUNDS, simulated.rate_per_s * units, by_law)
-    return Settled(rate, ttft, tpot, rested.decoding)
+    """All loops settled; times of those that can be served as simulated. Tokens that a step yields share it."""
+    rested = settled(frame, pace, added)
+    served = np.isfinite(rested.ttft_s)
+    if not served.any():
+        return rested
+    frame, rest = taken(frame, served), taken(rested, served)
+    simulated = simulate_loops(loop_of(frame, taken(pace, served), taken(added, served)))
+    ttft, tpot = simulated.ttft_s, simulated.tpot_s / frame.yielded
+    units = np.where(frame.disaggregated > 0, 1.0, frame.decode_ranks)  # that are simulated apart
+    by_law = frame.clients / (ttft + (frame.osl - 1.0) * tpot)  # Little's
+    closed = np.where(frame.requests_per_client < FEWEST_ROUNDS, simulated.rate_per_s * units, by_law)
+    rate = np.where(frame.clients > 0, closed, rest.rate_per_s)
+    rate_per_s, ttft_s, tpot_s = (column.copy() for column in (rested.rate_per_s, rested.ttft_s, rested.tpot_s))
+    rate_per_s[served], ttft_s[served], tpot_s[served] = rate, ttft, tpot
+    return Settled(rate_per_s, ttft_s, tpot_s, rested.decoding)

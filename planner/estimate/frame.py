@@ -245,10 +245,12 @@ def _dynamics(frame: Frame, pace: Pace, added: Added) -> Dynamics:
 
 
 def idle_ttft_s(frame: Frame, pace: Pace, added: Added) -> Floats:
-    """Time to first token of a request that finds the deployment with a full batch and no other prompt."""
+    """Time to first token of a request that meets no other prompt: in a full batch, or that of an open load at rest."""
     dynamics = _dynamics(frame, pace, added)
-    decode = pace.base_s + pace.slope_s * frame.full_batch
-    return dynamics.service_s + dynamics.first_steps * decode
+    full = pace.base_s + pace.slope_s * frame.full_batch
+    decode = np.where(frame.clients > 0, full, np.minimum(settle(dynamics).tpot_s, full))
+    joined = np.where(frame.disaggregated > 0, 0.0, full - decode)
+    return dynamics.service_s - joined + dynamics.first_steps * decode
 
 
 def spread_of(cv: Floats) -> Floats:

@@ -1,7 +1,7 @@
 """`vllm bench serve` on real HTTP requests, reported in vLLM's format; knows only the flags that audits write.
 
-`STUB_REQUESTS` cuts the number of requests, `STUB_URL` is the address, `STUB_FULLER` by what share a token takes longer
-for each request a second, as the steps of engines do.
+`STUB_REQUESTS` cuts the number of requests, `STUB_URL` is the address, `STUB_FULLER` the share of the engine that each
+request a second takes: a token takes one over what they leave, as the steps of engines do.
 """
 
 import http.client
@@ -51,7 +51,7 @@ def main() -> None:
         "output_throughput": rate * tokens, "total_input_tokens": count * int(flags["--random-input-len"]),
         "total_output_tokens": count * tokens, **facts,
     }  # fmt: skip
-    longer = {"ttft": 1.0, "tpot": 1.0 + rate * float(os.environ["STUB_FULLER"])}
+    longer = {"ttft": 1.0, "tpot": 1.0 / (1.0 - rate * float(os.environ["STUB_FULLER"]))}
     for name, values in zip(("ttft", "tpot"), zip(*times, strict=True), strict=True):
         means = {"median": statistics.median(values), "mean": statistics.mean(values)}
         report |= {f"{of}_{name}_ms": value * longer[name] for of, value in means.items()}

@@ -50,12 +50,12 @@ def test_runs_of_ones_own_narrow_the_audit(tmp_path: Path, monkeypatch: pytest.M
     tool.parent.mkdir()
     tool.write_text(f"#!{sys.executable}\n{(Path(__file__).parent / 'fake_vllm.py').read_text(encoding='utf-8')}")
     tool.chmod(0o755)
-    with serve(Behaviour(ttft_s=0.03, tpot_s=0.003)) as url:
+    with serve(Behaviour(ttft_s=0.03, tpot_s=0.007)) as url:
         path = f"{tool.parent}{os.pathsep}{os.environ['PATH']}"
-        environment = dict(os.environ) | {"PATH": path, "STUB_URL": url, "STUB_REQUESTS": "12", "STUB_FULLER": "0.4"}
+        environment = dict(os.environ) | {"PATH": path, "STUB_URL": url, "STUB_REQUESTS": "12", "STUB_FULLER": "0.02"}
         assert [run(line, environment) for line in lines] == [0] * len(lines)
     first, second = (json.loads(Path(name).read_text()) for name in ("first.json", "second.json"))
     (low, high), (least, most) = interval(first), interval(second)
     assert most / least < high / low
-    assert least < 0.003 * (1.0 + 0.4 * 8.0) < most, "what the server takes at the rate that nobody ran"
+    assert least < 0.007 / (1.0 - 0.02 * 8.0) < most, "what the server takes at the rate that nobody ran"
     assert json.loads(Path("plan.json").read_text())["inputs"]["costs"]["calibration"] != "default"

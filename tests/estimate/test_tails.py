@@ -126,6 +126,27 @@ def test_an_open_load_queues_as_in_the_simulator() -> None:
     assert times.quantiles[2, :3, 0] == pytest.approx(np.quantile(run.tpot_s[middle], LEVELS[:3]), rel=0.1)
 
 
+@pytest.mark.parametrize("mode", ["colocated", "disaggregated"])
+def test_no_token_of_a_light_open_load_takes_less_than_reading_the_weights(mode: str) -> None:
+    part = {"replicas": 2, "parallelism": {"tp": 1}}
+    decision = part if mode == "colocated" else {"prefill": part, "decode": part}
+    load = {"input_tokens": 500, "output_tokens": 200, "load": {"rate": "0.5/s"}}
+    told = prediction(decision={"mode": mode, **decision}, workloads=[load])["prediction"]
+    weights_bytes, bandwidth_bytes_per_s = 7.5e9, 3.35e12  # Llama-3.1-8B in fp8 but for its embedding, H100 SXM
+    assert told["tpot_s"] > weights_bytes / bandwidth_bytes_per_s
+
+
+@pytest.mark.parametrize("mode", ["colocated", "disaggregated"])
+@pytest.mark.parametrize("rate", [2, 20])
+def test_the_mean_of_an_open_load_is_that_of_the_requests_whose_percentiles_are_told(mode: str, rate: int) -> None:
+    part = {"replicas": 4, "parallelism": {"tp": 1}}
+    decision = part if mode == "colocated" else {"prefill": part, "decode": part}
+    load = {"input_tokens": {"mean": 1000, "cv": 0.5}, "output_tokens": 100, "load": {"rate": f"{rate}/s"}}
+    told = prediction(decision={"mode": mode, **decision}, workloads=[load])["prediction"]
+    for metric in ("ttft_s", "tpot_s"):
+        assert told["percentiles"][metric]["p50"] * 0.95 < told[metric] < told["percentiles"][metric]["p90"] * 1.01
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     values=st.lists(st.floats(0.1, 10.0), min_size=1, max_size=12), first=st.integers(1, 12), later=st.integers(1, 5)

@@ -18,8 +18,13 @@ OPEN_FROM, OPEN_TO = 0.2, 0.8  # shares of them between which it is in its stead
 
 
 @inlined_part
-def _mean(values, clients, asked):
-    """Of all requests asked for: the first of each client once, the others as the mean of those simulated."""
+def _mean(values, clients, asked, watch):
+    """Of all requests asked for: the first of each client once, the others as the mean of those simulated.
+
+    Of an open load: of those in its steady state.
+    """
+    if np.isfinite(watch[1]):
+        return np.mean(values[int(watch[0]) : int(watch[1])])
     if len(values) >= asked or len(values) <= clients:
         return np.mean(values)
     share = clients / asked
@@ -96,6 +101,6 @@ def simulate_all(runs, draws, levels, means, quantiles):
             elapsed_s = disaggregated(run, requests, watch, gaps, noise)
         if len(levels) > 0:
             _write_quantiles(run, requests, gaps, watch, here, asked, levels, quantiles[:, :, place])
-        means[0, place] = _mean(requests.ttft, here, asked)
-        means[1, place] = _mean(requests.tpot, here, asked)
+        means[0, place] = _mean(requests.ttft, here, asked, watch)
+        means[1, place] = _mean(requests.tpot, here, asked, watch)
         means[2, place] = count / max(elapsed_s, 1e-12)
