@@ -33,14 +33,8 @@ from planner.kinds.train.evaluation.choice_layouts import lay_out
 from planner.kinds.train.evaluation.evaluate import evaluate
 from planner.kinds.train.evaluation.evaluation import Evaluation, fits
 from planner.kinds.train.job import TrainJob, job_of
-from planner.kinds.train.space.space import (
-    CONTEXTS,
-    ShardShape,
-    Space,
-    kept_states,
-    schedules,
-    space_of,
-)
+from planner.kinds.train.space.space import Space, schedules, space_of
+from planner.kinds.train.space.states import CONTEXTS, ShardShape, kept_states
 from planner.kinds.train.space.tables import CostTable, sharing_of, ways_of
 from planner.load.problems import resolve_document
 

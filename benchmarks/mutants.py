@@ -49,7 +49,13 @@ AREAS: dict[str, tuple[str, ...]] = {
         "planner/kinds/train/pools/*.py",
         "planner/kinds/train/proof/*.py",
     ),
-    "rl": ("planner/rl/*.py", "planner/rl/search/*.py", "planner/kinds/rl/formulate.py", "planner/kinds/rl/proof.py"),
+    "rl": (
+        "planner/rl/*.py",
+        "planner/rl/search/*.py",
+        "planner/kinds/rl/formulate.py",
+        "planner/kinds/rl/planned.py",
+        "planner/kinds/rl/proof.py",
+    ),
 }
 MUTANTS, PROCESSES = 200, 2
 EFFORT = (

@@ -7,7 +7,8 @@ from typing import Any, get_args
 
 from planner.costs.training.config import Loading, OptimizerName, TrainingConfig
 from planner.errors import PlannerError, require_known
-from planner.kinds.train.options import LoadingSpec, Offload, Overlap
+from planner.kinds.train.options import LoadingSpec
+from planner.kinds.train.search_options import Offload, Overlap
 
 _LOADING = ("sample_bytes", "read_bytes_per_s", "samples_per_s")
 

@@ -22,7 +22,6 @@ class Size:
     imbalance_mean: float
     imbalance_worst: float
     bound_mean: float
-    gap_mean: float
     next_mean: float | None  # planned on a window, served the next; None with one window
     next_worst: float | None
     memory_bytes: float | None  # of the redundant slots of a rank, all layers
@@ -70,7 +69,6 @@ def size(
             imbalance_mean=float(own.mean()),
             imbalance_worst=float(own.max()),
             bound_mean=float(bound.mean()),
-            gap_mean=float((own / bound - 1.0).mean()),
             next_mean=float(later.mean()) if later.size else None,
             next_worst=float(later.max()) if later.size else None,
             memory_bytes=None if costs is None else redundant / ranks * load_WLE.shape[1] * costs.expert_bytes,

@@ -21,15 +21,6 @@ def meaning(decision: type[Decision], path: str) -> str:
     return text
 
 
-def field_paths(model: type[BaseModel]) -> Iterator[tuple[str, type[BaseModel], str]]:
-    """Every field below a model: its dotted path, the class that has it, and its name there."""
-    for name, field in model.model_fields.items():
-        yield name, model, name
-        for inner in _models(field.annotation):
-            for path, owner, own in field_paths(inner):
-                yield f"{name}.{path}", owner, own
-
-
 def _models(annotation: object) -> Iterator[type[BaseModel]]:
     """Models that a type is made of."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):

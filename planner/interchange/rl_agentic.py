@@ -25,7 +25,7 @@ from planner.interchange.rl_problem import placed_errors, read_curves, shared_op
 from planner.kinds.rl.agents.stated import DISPATCHES as AGENT_DISPATCHES
 from planner.kinds.rl.agents.stated import agentic_problem
 from planner.kinds.rl.decision import RlDecision
-from planner.kinds.rl.proof import agentic_plan_of
+from planner.kinds.rl.planned import agentic_plan_of
 from planner.plan.schema import Envelope
 from planner.rl.agentic import (
     AgenticDispatch,

@@ -9,8 +9,8 @@ from planner.errors import PlannerError
 from planner.kinds.rl.decision import RlDecision
 from planner.kinds.rl.horizon import plan_named
 from planner.kinds.rl.options import RlOptions
+from planner.kinds.rl.planned import plan_of as plan_of_decision
 from planner.kinds.rl.proof import HEURISTIC, proven_problem
-from planner.kinds.rl.proof import plan_of as plan_of_decision
 from planner.plan.schema import Decision, Envelope
 from planner.problem.recorded import recorded_options, recorded_problem
 from planner.rl.document_part import DocumentPart

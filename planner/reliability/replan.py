@@ -85,13 +85,6 @@ def replan(running: RunningPlan, lost_nodes: Collection[int], spare_nodes: int =
     )
 
 
-def break_even_s(speed: float, restart_s: float) -> float:
-    """How long a job may run at a fraction `speed` of its pace before taking out what slows it costs less."""
-    if not 0.0 < speed < 1.0:
-        raise PlannerError(f"a slowed job runs at a fraction of its speed, found {speed:g}", where="speed")
-    return restart_s / (1.0 - speed)
-
-
 def _lost_cells(running: RunningPlan, lost_nodes: Collection[int]) -> tuple[list[set[int]], int]:
     """By stage the replicas whose cell is lost, and lost GPUs; a cell with one lost GPU is lost."""
     require_countable(running.blocks)

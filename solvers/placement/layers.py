@@ -77,25 +77,6 @@ def best_stages(problem: LayerProblem) -> tuple[float, LayerPlan] | None:
     return _in_rows(problem, best)
 
 
-def frontier(problem: LayerProblem) -> list[tuple[int, float]]:
-    """Hops and tokens a second of aligned stages, each more than with fewer hops."""
-    rows: list[tuple[int, float]] = []
-    for hops in range(1, min(problem.layers, len(problem.nodes)) + 1):
-        limited = LayerProblem(
-            problem.layers,
-            problem.nodes,
-            problem.link_tokens_per_s,
-            problem.source_tokens_per_s,
-            problem.sink_tokens_per_s,
-            1.0,
-            float(hops),
-        )
-        result = place_layers(limited)
-        if result.objective is not None and (not rows or result.objective > rows[-1][1] * (1.0 + PRECISION)):
-            rows.append((hops, result.objective))
-    return rows
-
-
 def _side_by_side(problem: LayerProblem) -> tuple[float, LayerPlan] | None:
     """A pipeline of its own in every region that has one."""
     held: list[tuple[int, int] | None] = [None] * len(problem.nodes)

@@ -13,7 +13,7 @@ import yaml
 from planner.emit.registry import emit
 from planner.emit.topology.kueue import DOMAIN, HOST, RACK
 from planner.errors import PlannerError
-from planner.kinds.train.racks import RackPlacement
+from planner.kinds.train.decision import RackPlacement
 from planner.plan.placement import role_devices
 from planner.plan.schema import Axis, Block, Decision, Envelope, Role
 

@@ -18,7 +18,8 @@ from planner.estimate.bridge_recipes import recipe_of, recipes
 from planner.estimate.training import is_training_table
 from planner.estimate.training_columns import network_bytes_per_s
 from planner.estimate.training_rows import choices_of, completed, config_of_row
-from planner.kinds.train.options import LoadingSpec, Module
+from planner.kinds.train.options import LoadingSpec
+from planner.kinds.train.search_options import Module
 from planner.models.architecture import DenseFfn
 
 SHARED = Path(__file__).parents[3] / "shared/data/training"

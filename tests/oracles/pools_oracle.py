@@ -13,7 +13,7 @@ from planner.kinds.train.evaluation.evaluation import Evaluation, fits
 from planner.kinds.train.job import TrainJob
 from planner.kinds.train.pools.across import ReplicasAcross, StagesAcross
 from planner.kinds.train.pools.links import joined_sharing
-from planner.kinds.train.space.space import ShardShape
+from planner.kinds.train.space.states import ShardShape
 from planner.kinds.train.space.tables import CostTable, sharing_of
 
 

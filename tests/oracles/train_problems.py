@@ -17,7 +17,7 @@ from planner.kinds.train.evaluation.choice_layouts import layouts
 from planner.kinds.train.evaluation.evaluate import evaluate
 from planner.kinds.train.evaluation.evaluation import Evaluation, fits
 from planner.kinds.train.job import TrainJob, job_of, jobs_of
-from planner.kinds.train.space.space import ShardShape
+from planner.kinds.train.space.states import ShardShape
 from planner.kinds.train.space.tables import CostTable, RecomputeMode, sharing_of
 from planner.load.problems import resolve_document
 from planner.models.architecture import GroupedQueryAttention, LatentAttention, MoeFfn

@@ -7,7 +7,7 @@ import pytest
 from planner.errors import PlannerError
 from planner.plan.schema import Axis, Block, Parallelism, Role
 from planner.reliability.elastic import GpuKind, place_workers
-from planner.reliability.replan import RunningPlan, break_even_s, replan
+from planner.reliability.replan import RunningPlan, replan
 from planner.solvers.result import Status
 
 
@@ -69,12 +69,6 @@ def test_a_plan_of_which_no_replica_is_left_is_refused() -> None:
 def test_nodes_of_others_are_refused() -> None:
     with pytest.raises(PlannerError, match="node 99 is none of the plan's"):
         replan(_running(), [99])
-
-
-def test_slow_nodes_are_worth_their_restart_after_the_break_even() -> None:
-    assert break_even_s(0.9, 600.0) == pytest.approx(6000.0)
-    with pytest.raises(PlannerError, match="fraction of its speed"):
-        break_even_s(1.2, 600.0)
 
 
 def test_workers_go_where_they_end_first_at_a_constant_batch() -> None:

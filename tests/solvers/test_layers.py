@@ -14,7 +14,7 @@ from planner.errors import PlannerError
 from planner.solvers.compiled.layer_stages import most_flow
 from planner.solvers.placement.layer_bound import flow_bound
 from planner.solvers.placement.layer_problem import LayerProblem, Node
-from planner.solvers.placement.layers import frontier, max_flow, place_layers
+from planner.solvers.placement.layers import max_flow, place_layers
 from planner.solvers.placement.stage_counts import fewest
 from planner.solvers.result import Status
 
@@ -111,16 +111,6 @@ def test_equal_nodes_without_thin_links_reach_their_bound_where_stages_divide_th
     result = place_layers(problem)
     assert result.objective == pytest.approx(width * 60.0 / length)
     assert result.status is Status.OPTIMAL
-
-
-def test_more_hops_let_more_through() -> None:
-    node = Node("", (60.0, 30.0, 20.0, 15.0))
-    problem = LayerProblem(4, (node,) * 4, np.full((4, 4), 1e6), np.full(4, 1e6), np.full(4, 1e6))
-    rows = frontier(problem)
-    assert [hops for hops, _ in rows] == [1]  # four nodes that hold all layers let as much through as a chain
-    steep = Node("", (60.0, 25.0, 12.0, 6.0))
-    rows = frontier(LayerProblem(4, (steep,) * 4, np.full((4, 4), 1e6), np.full(4, 1e6), np.full(4, 1e6)))
-    assert [(hops, round(rate)) for hops, rate in rows] == [(1, 24), (2, 50), (4, 60)]
 
 
 def test_thin_links_keep_pipelines_in_their_regions() -> None:

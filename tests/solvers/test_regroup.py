@@ -5,9 +5,10 @@ from collections import Counter, defaultdict, deque
 
 import numpy as np
 import pytest
+from regroup_oracle import broken_by
 
 from planner.errors import PlannerError
-from planner.solvers.placement.regroup import Copy, Regroup, Step, order_moves, replayed
+from planner.solvers.placement.regroup import Copy, Regroup, Step, order_moves
 from planner.solvers.result import Status
 
 A, B, C = ("p", 0), ("p", 1), ("p", 2)
@@ -73,7 +74,7 @@ def test_orders_bring_as_few_bytes_as_any_way_through_all_placements() -> None:
             continue
         assert result.solution is not None
         assert result.objective == pytest.approx(least)
-        assert replayed(problem, result.solution) is None
+        assert broken_by(problem, result.solution) is None
         staged += least > problem.missing_bytes + 1e-9
     assert staged  # some need a copy on a third device
 
@@ -88,11 +89,11 @@ def test_two_models_that_change_places_pass_through_a_third_device() -> None:
     assert result.objective == 18.0  # one of them goes twice
     assert result.solution is not None
     for number in range(len(result.solution)):
-        assert replayed(problem, result.solution[:number]) is not None
+        assert broken_by(problem, result.solution[:number]) is not None
     wrong = (Step(on("x", 0), brought=False), *result.solution)
-    assert "leaves `x` with 0 of 1 copies" in (replayed(problem, wrong) or "")
+    assert "leaves `x` with 0 of 1 copies" in (broken_by(problem, wrong) or "")
     full = (Step(on("x", 1), brought=True),)
-    assert "leaves device 1 of `p` with more" in (replayed(problem, full) or "")
+    assert "leaves device 1 of `p` with more" in (broken_by(problem, full) or "")
 
 
 def test_a_full_pair_without_a_third_device_has_no_order() -> None:

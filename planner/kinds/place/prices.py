@@ -15,8 +15,8 @@ from planner.costs.rates.calibration import Calibration
 from planner.costs.rates.engine_overheads import EngineOverheads
 from planner.costs.rates.pricer import Pricer, make_pricer
 from planner.costs.rates.step import step_time
+from planner.costs.serving.axes import geometric_axis
 from planner.costs.serving.memory import activation_bytes, kv_cache_bytes, weight_bytes
-from planner.costs.serving.tables import geometric_axis
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.kinds.place.decision import PlaceOptions

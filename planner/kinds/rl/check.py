@@ -5,15 +5,23 @@ from collections.abc import Iterator
 from planner.documents.units import format_si
 from planner.kinds.rl.decision import RlDecision
 from planner.kinds.rl.names import BATCH_SAMPLES, GPUS
-from planner.kinds.rl.options import CRITIC_FREE, RlOptions, ServedModel
+from planner.kinds.rl.options import CRITIC_FREE, RlOptions
+from planner.kinds.rl.plan.devices import (
+    REL_TOL,
+    Devices,
+    arrangement,
+    critic_gpus,
+    residency,
+    roles_of,
+    served,
+    whole_nodes,
+)
 from planner.plan import placement
 from planner.plan.findings import Finding
-from planner.plan.schema import Envelope, Role
+from planner.plan.schema import Envelope
 from planner.problem.recorded import recorded_model, recorded_options, recorded_problem
-from planner.problem.resolve import gpus_per_node
 from planner.problem.schema import Problem
 
-REL_TOL = 1e-9
 TIMELINE_TOL = 1e-6
 """Of times and prices that follow from sums of phases."""
 AHEAD = ("asynchronous", "one_step")
@@ -28,14 +36,14 @@ def check(envelope: Envelope, decision: RlDecision) -> list[Finding]:
     devices: Devices = {}
     if _countable(decision):
         devices = {role.name: set(placement.role_devices(decision.placement, role.name)) for role in decision.roles}
-        findings += [_arrangement(decision, devices), *_residency(decision, devices)]
+        findings += [arrangement(decision, devices), *residency(decision, devices)]
     problem = recorded_problem(envelope.inputs)
     options = recorded_options(problem, RlOptions)
     if problem is None or options is None:
         return findings
     if devices:
-        findings += [*_served(decision, options, devices), *_critic_gpus(decision, options, devices)]
-        findings += _whole_nodes(decision, problem, devices) if options.whole_nodes else ()
+        findings += [*served(decision, options, devices), *critic_gpus(decision, options, devices)]
+        findings += whole_nodes(decision, problem, devices) if options.whole_nodes else ()
     return [*findings, *_job(decision, options), *_promises(envelope, decision, problem, options)]
 
 
@@ -45,17 +53,13 @@ def _countable(decision: RlDecision) -> bool:
     return placed == sum(role.replicas * role.parallelism.devices for role in decision.roles) and placed < 10**7
 
 
-def _of(decision: RlDecision, function: str) -> list[Role]:
-    return [role for role in decision.roles if role.function == function]
-
-
 def _roles(envelope: Envelope, decision: RlDecision) -> Finding:
     options = recorded_options(recorded_problem(envelope.inputs), RlOptions)
     trains = 0 if options is not None and options.generation_only else 1
     strange = sorted({role.function for role in decision.roles} - set(FUNCTIONS))
     return Finding(
         "rl.roles",
-        not strange and bool(_of(decision, "rollout")) and len(_of(decision, "actor")) == trains,
+        not strange and bool(roles_of(decision, "rollout")) and len(roles_of(decision, "actor")) == trains,
         f"unknown function `{strange[0]}`"
         if strange
         else f"{'one' if trains else 'no'} actor trains and at least one role generates",
@@ -65,7 +69,7 @@ def _roles(envelope: Envelope, decision: RlDecision) -> Finding:
 
 
 def _critic(decision: RlDecision) -> Finding:
-    critics = len(_of(decision, "critic"))
+    critics = len(roles_of(decision, "critic"))
     wanted = 0 if decision.algorithm in CRITIC_FREE else 1
     return Finding(
         "rl.critic",
@@ -114,7 +118,7 @@ def _phases(decision: RlDecision) -> Finding:
 
 
 def _shares(decision: RlDecision) -> Iterator[Finding]:
-    groups = {role.name for role in _of(decision, "rollout")}
+    groups = {role.name for role in roles_of(decision, "rollout")}
     strange = sorted((set(decision.shares) | set(decision.resident_bytes)) - {role.name for role in decision.roles})
     yield Finding(
         "rl.names",
@@ -132,101 +136,6 @@ def _shares(decision: RlDecision) -> Iterator[Finding]:
         "shares",
         "give every rollout role a share, 1 in all",
     )
-
-
-Devices = dict[str, set[tuple[str, int]]]
-
-
-def _arrangement(decision: RlDecision, devices: Devices) -> Finding:
-    """Colocated: generation and training on the same devices; disaggregated: on none in common; hybrid: on some."""
-    generating = set[tuple[str, int]]().union(*(devices[role.name] for role in _of(decision, "rollout")))
-    training = set[tuple[str, int]]().union(*(devices[role.name] for role in _of(decision, "actor")))
-    common = len(generating & training)
-    arrangement = "disaggregated" if not common else "colocated" if generating == training else "hybrid"
-    return Finding(
-        "rl.arrangement",
-        decision.arrangement == arrangement,
-        f"says `{decision.arrangement}`; {common} devices both generate and train, which is `{arrangement}`",
-        "arrangement",
-        f"write `{arrangement}`",
-    )
-
-
-def _residency(decision: RlDecision, devices: Devices) -> Iterator[Finding]:
-    """While a role works on a device, what the others keep there fits beside it."""
-    for role in decision.roles:
-        if role.memory is None:
-            continue
-        others = [other for other in decision.roles if other is not role and devices[other.name] & devices[role.name]]
-        kept = sum(decision.resident_bytes.get(other.name, 0.0) for other in others)
-        needed, capacity = role.memory.used_bytes + kept, role.memory.capacity_bytes
-        yield Finding(
-            "rl.residency",
-            needed <= capacity * (1 + REL_TOL),
-            f"needs {format_si(needed, 'B')} with what others keep there, may use {format_si(capacity, 'B')}",
-            f"roles.{role.name}.memory",
-            "offload more of the roles out of turn",
-        )
-
-
-def _served(decision: RlDecision, options: RlOptions, devices: Devices) -> Iterator[Finding]:
-    """What is served is what the problem serves, on devices of its own; nothing where nothing is."""
-    asked: dict[str, ServedModel] = {spec.part: spec for spec in options.served}
-    for role in decision.roles:
-        spec, apart = asked.get(role.function), BATCH_SAMPLES in role.limits
-        if spec is None and not apart:
-            continue
-        yield Finding(
-            "rl.served",
-            spec is not None and (apart or spec.or_beside),
-            f"`{role.name}` has {'engines of its own' if apart else 'no engines of its own'}",
-            f"roles.{role.name}",
-            "serve what `served` of the problem names, and nothing else",
-        )
-        shared = (
-            other.name for other in decision.roles if other is not role and devices[other.name] & devices[role.name]
-        )
-        other = next(shared, None)
-        yield Finding(
-            "rl.served_devices",
-            not apart or other is None,
-            f"`{role.name}` stands on devices of `{other}`" if other else "stands on devices of its own",
-            f"roles.{role.name}",
-            "place engines that score on devices of their own",
-        )
-
-
-def _critic_gpus(decision: RlDecision, options: RlOptions, devices: Devices) -> Iterator[Finding]:
-    """The critic trains on the GPUs that the problem asks for."""
-    actors = set[tuple[str, int]]().union(*(devices[role.name] for role in _of(decision, "actor")))
-    for role in _of(decision, "critic"):
-        others = [other for other in decision.roles if other is not role and devices[other.name] & devices[role.name]]
-        own = role.limits.get(GPUS) == "own"
-        yield Finding(
-            "rl.critic_gpus",
-            ("own" if own else "actor") in options.critic_gpus
-            and (not others if own else devices[role.name] <= actors),
-            f"`{role.name}` trains on GPUs of {'its own' if own else 'the actor'}"
-            + (f", where `{others[0].name}` stands" if own and others else ""),
-            f"roles.{role.name}",
-            "train it on the GPUs that `critic_gpus` of the problem names",
-        )
-
-
-def _whole_nodes(decision: RlDecision, problem: Problem, devices: Devices) -> Iterator[Finding]:
-    """Every role stands on all GPUs of its nodes, or all that a pool has of the plan stands on one node."""
-    sizes = {spec.label: gpus_per_node(spec) for spec in problem.cluster.pools}
-    nodes = {name: {(pool, gpu // sizes.get(pool, 1)) for pool, gpu in own} for name, own in devices.items()}
-    for role in decision.roles:
-        size, taken, own = sizes.get(role.pool, 1), len(devices[role.name]), nodes[role.name]
-        of_pool = {node for others in nodes.values() for node in others if node[0] == role.pool}
-        yield Finding(
-            "rl.whole_nodes",
-            taken == size * len(own) or len(of_pool) == 1,
-            f"`{role.name}` has {taken} GPUs on {len(own)} nodes of {size}",
-            f"roles.{role.name}",
-            "give every role whole nodes, as `whole_nodes` of the problem asks, or all of them one node",
-        )
 
 
 def _job(decision: RlDecision, options: RlOptions) -> Iterator[Finding]:
@@ -263,8 +172,8 @@ def _job(decision: RlDecision, options: RlOptions) -> Iterator[Finding]:
         "minibatches",
         "split the samples into the minibatches asked for",
     )
-    own = [role for role in _of(decision, "critic") if GPUS in role.limits]
-    for role in (*_of(decision, "actor"), *own):
+    own = [role for role in roles_of(decision, "critic") if GPUS in role.limits]
+    for role in (*roles_of(decision, "actor"), *own):
         dp = role.parallelism.dp * role.replicas
         yield Finding(
             "rl.dp",
@@ -279,7 +188,7 @@ def _agents(decision: RlDecision, options: RlOptions) -> Finding:
     """Plans of agents say who starts where: with a replica for each trajectory, by iteration, or one queue for all."""
     stated, asked = decision.agents, options.agents
     sizes = [] if asked is None or decision.dispatch != "assigned" else [len(b.trajectories) for b in asked.batches]
-    replicas = sum(role.replicas for role in _of(decision, "rollout"))
+    replicas = sum(role.replicas for role in roles_of(decision, "rollout"))
     rows = [] if stated is None else list(stated.assignment)
     fits = [len(row) for row in rows] == sizes and all(place < replicas for row in rows for place in row)
     return Finding(
@@ -365,10 +274,10 @@ def _network(decision: RlDecision, problem: Problem, options: RlOptions) -> Find
     """Weights reach every generating pool."""
     joined = {frozenset(link.pools) for link in problem.cluster.links}
     joined |= {frozenset((row.generation, row.training)) for row in options.costs.weight_sync}
-    trained = {role.pool for role in _of(decision, "actor")}
+    trained = {role.pool for role in roles_of(decision, "actor")}
     apart = sorted(
         role.pool
-        for role in _of(decision, "rollout")
+        for role in roles_of(decision, "rollout")
         for other in trained
         if role.pool != other and frozenset((role.pool, other)) not in joined
     )
@@ -387,7 +296,7 @@ def _context(decision: RlDecision, problem: Problem) -> Iterator[Finding]:
     from planner.costs.serving.memory import kv_cache_bytes
 
     hint = "cap the samples, or generate with a larger tp"
-    for role in _of(decision, "rollout"):
+    for role in roles_of(decision, "rollout"):
         tokens, model = role.limits.get("max_context_tokens"), recorded_model(problem, role.model)
         if role.memory is None or model is None or not isinstance(tokens, int):
             continue

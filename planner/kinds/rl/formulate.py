@@ -4,28 +4,34 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from planner.documents.units import format_si
-from planner.errors import Infeasible, PlannerError
-from planner.hardware.cluster import Pool
+from planner.errors import PlannerError
 from planner.kinds.rl.curves.beside import modelled_trainers
 from planner.kinds.rl.curves.critics import learners
 from planner.kinds.rl.curves.generation import GeneratorCurve, measured_generators, modelled_generators
 from planner.kinds.rl.curves.launched import launches_generator, launches_trainer
+from planner.kinds.rl.curves.room import (
+    require_learners,
+    require_modes,
+    require_network,
+    require_one_cap,
+    require_pools,
+    require_replicas,
+    require_trainers,
+    require_useful,
+)
 from planner.kinds.rl.curves.serving import Server, servers
 from planner.kinds.rl.curves.shapes import Lengths
 from planner.kinds.rl.curves.training import Trainer, measured_trainers
-from planner.kinds.rl.drawn import beside_output, draw_periods, longest_sample, require_context
+from planner.kinds.rl.drawn import draw_periods, longest_sample, require_context
 from planner.kinds.rl.handover import switch_s, unpinned_bytes_per_s, weight_sync_s
 from planner.kinds.rl.refusals.launcher import launcher_of
 from planner.kinds.rl.setting import RlSetting
-from planner.kinds.rl.stated import modes, stated_problem
+from planner.kinds.rl.stated import stated_problem
 from planner.rl.curves import NEVER_FITS, Critic, Curves, GenerationOption, Learner, Scoring, Service, TrainingOption
 from planner.rl.problem import RlProblem
 from planner.rl.trajectories import SampleBatch
 
 MOVE_S = 0.1  # of a trajectory to another replica, beyond its KV (Heddle, arXiv:2603.28101: 0.1 to 0.35 s in all)
-SHORTEST = 512  # tokens of a sample, below which length is not what keeps a model from being trained
-MORE_NODES = (2, 4, 8, 16, 32)  # times those at hand: what is tried to say how many would do
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +51,12 @@ class FormulatedRl:
 def formulate(setting: RlSetting) -> FormulatedRl:
     """Raises PlannerError where no replica, no trainer or no network fits, with the nearest value that works."""
     if not setting.bare:
-        _require_network(setting)
-    _require_one_cap(setting)
-    _require_modes(setting)
+        require_network(setting)
+    require_one_cap(setting)
+    require_modes(setting)
     periods = draw_periods(setting.resolved.problem, setting.options)
     batches = [batch for period in periods for batch in period]
-    _require_useful(setting, batches)
+    require_useful(setting, batches)
     lengths = Lengths.of(batches, longest_sample(setting.resolved.problem, setting.options, batches))
     if setting.bare:
         generators, trainers, curves = _as_stated(setting)
@@ -80,11 +86,11 @@ def _priced(
     generators = _generators(setting, context)
     trainers = _trainers(setting, lengths)
     critics = learners(setting, lengths, batches)
-    _require_learners(setting, trainers, critics)
+    require_learners(setting, trainers, critics)
     _require_sizes(setting, generators, trainers, context, lengths)
-    _require_replicas(setting, generators, lengths, batches)
+    require_replicas(setting, generators, lengths, batches)
     generators = [curve for curve in generators if curve.option.curve.kv_tokens >= lengths.longest]
-    _require_trainers(setting, trainers, lengths, batches)
+    require_trainers(setting, trainers, lengths, batches)
     trainers = _launched(setting, trainers, lengths)
     kv_token_bytes = _kv_token_bytes(setting, context)
     curves = Curves(
@@ -106,8 +112,8 @@ def _as_stated(setting: RlSetting) -> tuple[list[GeneratorCurve], list[Trainer],
     """The curves of the problem alone, where no model is named; pools without one neither generate nor train."""
     costs = setting.options.costs
     generators, trainers = list(measured_generators(setting)), list(measured_trainers(setting))
-    _require_pools(setting, {curve.option.pool for curve in generators} | {t.option.pool for t in trainers})
-    _require_pools(setting, {name for row in costs.weight_sync for name in (row.generation, row.training)})
+    require_pools(setting, {curve.option.pool for curve in generators} | {t.option.pool for t in trainers})
+    require_pools(setting, {name for row in costs.weight_sync for name in (row.generation, row.training)})
     options = setting.options
     generators = [curve for curve in generators if _asked(curve.option.tp, options.generation_tp)]
     trainers = [
@@ -138,7 +144,7 @@ def _generators(setting: RlSetting, context: float) -> list[GeneratorCurve]:
     """Replicas of the sizes asked for: measured ones, and modelled ones of pools without a measurement."""
     measured, options = list(measured_generators(setting)), setting.options
     known = {curve.option.pool for curve in measured}
-    _require_pools(setting, known)
+    require_pools(setting, known)
     pools = (pool for pool in setting.pools if pool.name not in known)
     every = [*measured, *(curve for pool in pools for curve in modelled_generators(setting, pool, context))]
     launcher, engine = launcher_of(options), setting.resolved.problem.engine.name
@@ -150,7 +156,7 @@ def _trainers(setting: RlSetting, lengths: Lengths) -> list[Trainer]:
     """Replicas of the sizes asked for that fit in memory, as `_generators`."""
     measured, options = list(measured_trainers(setting)), setting.options
     taught = {trainer.option.pool for trainer in measured}
-    _require_pools(setting, taught)
+    require_pools(setting, taught)
     pools = (pool for pool in setting.pools if pool.name not in taught)
     every = [*measured, *(trainer for pool in pools for trainer in modelled_trainers(setting, pool, lengths))]
     return [
@@ -212,46 +218,6 @@ def _refuse_sizes(setting: RlSetting, names: tuple[str, ...], able: set[tuple[in
     )
 
 
-def _require_useful(setting: RlSetting, batches: list[SampleBatch]) -> None:
-    """Refuses draws in which fewer prompts are useful than an iteration trains on."""
-    options = setting.options
-    useful = [len(np.unique(batch.prompt_N[batch.prompt_N >= 0])) for batch in batches if batch.prompt_N is not None]
-    if useful and min(useful) < options.prompts:
-        raise PlannerError(
-            f"{min(useful)} of the prompts generated are useful, and an iteration trains on {options.prompts}",
-            where=setting.resolved.where(("options", "over_sampling")),
-            hint=f"write `over_sampling: {1.05 * options.over_sampling * options.prompts / max(min(useful), 1):.2f}`",
-        )
-
-
-def _require_one_cap(setting: RlSetting) -> None:
-    if setting.resolved.problem.limits.gpus is not None and len(setting.pools) > 1:
-        raise PlannerError(
-            "a cap on GPUs over several pools",
-            where=setting.resolved.where(("limits",)),
-            hint="give each pool the `gpus` it may use",
-        )
-
-
-def _require_pools(setting: RlSetting, named: set[str]) -> None:
-    names = [pool.name for pool in setting.pools]
-    for name in sorted(named - set(names)):
-        raise PlannerError(
-            f"no pool is called `{name}`",
-            where=setting.resolved.where(("options", "costs")),
-            hint=f"the pools are {', '.join(names)}",
-        )
-
-
-def _require_modes(setting: RlSetting) -> None:
-    if not modes(setting.options):
-        raise PlannerError(
-            "no arrangement can be so synchronised",
-            where=setting.resolved.where(("options",)),
-            hint="add `disaggregated` to `arrangements`, or `synchronous` to `synchrony`",
-        )
-
-
 def _kv_token_bytes(setting: RlSetting, context: float) -> float:
     """KV cache of a token, of a sample at the mean context."""
     from planner.costs.operators.work import Shards
@@ -303,99 +269,3 @@ def _critics(setting: RlSetting, trainers: list[Trainer]) -> dict[TrainingOption
             hint="leave `fused_training` out, or the training curves of a pool",
         )
     return critics
-
-
-def _require_replicas(
-    setting: RlSetting, generators: list[GeneratorCurve], lengths: Lengths, batches: list[SampleBatch]
-) -> None:
-    where, asked = setting.resolved.where, setting.options.generation_tp
-    if not generators and asked is not None:
-        raise PlannerError(
-            f"no replica of {setting.actor.name} of tp {', '.join(map(str, asked))} divides and fits on any pool",
-            where=where(("options", "generation_tp")),
-            hint="leave `generation_tp` out, or write degrees that divide its heads and that a pool has GPUs for",
-        )
-    if not generators:
-        from planner.costs.operators.work import Shards
-        from planner.costs.serving.memory import weight_bytes
-
-        largest = max(setting.pools, key=lambda pool: pool.num_gpus * pool.node.accelerator.memory_bytes)
-        size, memory = float(weight_bytes(setting.actor, Shards.of(1))[0]), largest.node.accelerator.memory_bytes
-        what = f"{setting.actor.name}, {format_si(size, 'B')} of weights, fits no replica of any pool"
-        gpus = -(-int(size / (0.8 * memory) + 1) // largest.node.num_gpus) * largest.node.num_gpus
-        raise PlannerError(
-            what,
-            where=where(("models", setting.keys["actor"])),
-            hint=f"give pool `{largest.name}` at least {gpus} GPUs, or choose a smaller model or format",
-        )
-    most = max(generator.option.curve.kv_tokens for generator in generators)
-    if lengths.longest > most:
-        what = f"the longest sample has {lengths.longest} tokens, the KV cache of any replica holds {most}"
-        cut = max(1, int(most) - beside_output(setting.resolved.problem, batches))
-        raise PlannerError(
-            what,
-            where=where(("workloads", 0, "output_tokens")),
-            hint=f"write `max_output_tokens: {cut}`" if cut > 1 else "use GPUs with more memory",
-        )
-
-
-def _require_learners(setting: RlSetting, trainers: list[Trainer], critics: dict[Learner, Trainer]) -> None:
-    """Refuses a critic that nothing but GPUs of its own are asked for, where it fits on none beside an actor."""
-    if trainers and not critics and set(setting.options.critic_gpus) == {"own"}:
-        what = f"`{setting.keys['critic']}` fits on no pool beside one GPU of an actor at the least"
-        where = setting.resolved.where(("options", "critic_gpus"))
-        raise PlannerError(what, where=where, hint="give a pool more GPUs, or write `critic_gpus: [actor, own]`")
-
-
-def _require_trainers(
-    setting: RlSetting, trainers: list[Trainer], lengths: Lengths, batches: list[SampleBatch]
-) -> None:
-    if trainers:
-        return
-    tokens = _trained_tokens(setting, lengths)
-    if tokens is not None:
-        output = max(1, tokens - beside_output(setting.resolved.problem, batches))
-        limit = f"training on samples of {lengths.longest} tokens"
-        raise Infeasible([{"limit": limit, "nearest": f"max_output_tokens {output}"}], proved=True)
-    pool = max(setting.pools, key=lambda pool: pool.num_gpus)
-    degrees = "any tp, pp, cp and ep of the space, with ZeRO 1 and all computed again"
-    limit = f"memory of {pool.name} = {pool.num_gpus} x {_gib(pool)}, by {degrees}"
-    raise Infeasible([{"limit": limit, "nearest": _enough_gpus(setting, pool, lengths)}], proved=True)
-
-
-def _enough_gpus(setting: RlSetting, pool: Pool, lengths: Lengths) -> str:
-    """The fewest nodes, in powers of two times those at hand, on which some trainer fits beside the other models."""
-    for factor in MORE_NODES:
-        larger = replace(pool, num_nodes=pool.num_nodes * factor)
-        if any(trainer.option.min_dp < NEVER_FITS for trainer in modelled_trainers(setting, larger, lengths)):
-            return f"{larger.num_gpus} GPUs"
-    return "no number of these GPUs: a GPU with more memory, or a smaller model"
-
-
-def _trained_tokens(setting: RlSetting, lengths: Lengths) -> int | None:
-    """Tokens of a sample that some trainer fits in memory, by halving; None where no length does."""
-    tokens = lengths.longest
-    while (tokens := tokens // 2) >= SHORTEST:
-        shorter = Lengths(tokens, min(lengths.typical, tokens))
-        for pool in setting.pools:
-            if any(trainer.option.min_dp < NEVER_FITS for trainer in modelled_trainers(setting, pool, shorter)):
-                return tokens
-    return None
-
-
-def _gib(pool: Pool) -> str:
-    return format_si(pool.node.accelerator.memory_bytes, "B")
-
-
-def _require_network(setting: RlSetting) -> None:
-    """Refuses a pool that no link joins with another, where roles may lie apart: weights could not reach it."""
-    names = [pool.name for pool in setting.pools]
-    linked = {name for link in setting.resolved.problem.cluster.links for name in link.pools}
-    alone = [name for name in names if name not in linked]
-    if len(names) > 1 and alone and "disaggregated" in setting.options.arrangements:
-        other = next(name for name in names if name != alone[0])
-        raise PlannerError(
-            f"pools `{alone[0]}` and `{other}` have no network in common: new weights cannot reach the generators",
-            where=setting.resolved.where(("cluster",)),
-            hint=f"add `links: [{{pools: [{alone[0]}, {other}], bandwidth: 10GB/s}}]` to `cluster`",
-        )

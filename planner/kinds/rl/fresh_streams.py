@@ -12,7 +12,7 @@ from planner.kinds.rl.decision import RlDecision
 from planner.kinds.rl.formulate import formulate
 from planner.kinds.rl.names import LATE
 from planner.kinds.rl.options import RlOptions
-from planner.kinds.rl.proof import plan_of
+from planner.kinds.rl.planned import plan_of
 from planner.kinds.rl.setting import RlSetting, read_setting
 from planner.kinds.rl.simulated.engines import simulated_finish_s, simulated_iterations, simulated_period_s
 from planner.kinds.rl.simulated.scaled import scaled

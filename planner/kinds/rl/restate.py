@@ -21,15 +21,8 @@ from planner.kinds.rl.plan.certificate import (
     objective,
 )
 from planner.kinds.rl.plan.solved import Solved
-from planner.kinds.rl.proof import (
-    HEURISTIC,
-    HORIZON_EVIDENCE,
-    METHOD,
-    agentic_plan_of,
-    horizon_record,
-    plan_of,
-    proof_findings,
-)
+from planner.kinds.rl.planned import agentic_plan_of, plan_of
+from planner.kinds.rl.proof import HEURISTIC, HORIZON_EVIDENCE, METHOD, horizon_record, proof_findings
 from planner.kinds.rl.setting import RlSetting, read_setting
 from planner.kinds.rl.simulated.scaled import scaled
 from planner.kinds.rl.solve import UNKNOWN_RUNNING, plan_of_iteration, plan_over_time

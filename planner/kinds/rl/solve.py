@@ -18,7 +18,8 @@ from planner.kinds.rl.horizon import METRICS, horizon_problem, plan_named, read_
 from planner.kinds.rl.plan.certificate import alternatives, certificate, horizon_certificate
 from planner.kinds.rl.plan.decode import decode
 from planner.kinds.rl.plan.solved import Solved
-from planner.kinds.rl.proof import HEURISTIC, plan_of
+from planner.kinds.rl.planned import plan_of
+from planner.kinds.rl.proof import HEURISTIC
 from planner.kinds.rl.setting import RlSetting, read_setting
 from planner.kinds.rl.simulated.scaled import search_simulated
 from planner.plan.evidence import weighted_shares

@@ -12,7 +12,8 @@ from planner.kinds.rl.decision import RlDecision
 from planner.kinds.rl.fused_training import replayed
 from planner.kinds.rl.names import LATE
 from planner.kinds.rl.options import RlOptions
-from planner.kinds.rl.proof import agentic_plan_of, plan_of, proven_problem
+from planner.kinds.rl.planned import agentic_plan_of, plan_of
+from planner.kinds.rl.proof import proven_problem
 from planner.plan.schema import Envelope
 from planner.problem.recorded import recorded_options, recorded_problem
 from planner.rl.sample_spans import CHANGED, SampleSpan, agent_spans, sample_spans

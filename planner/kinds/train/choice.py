@@ -29,7 +29,8 @@ from planner.kinds.train.evaluation.evaluation import Evaluation
 from planner.kinds.train.figures import ROOMY_SHARE, ROUNDING
 from planner.kinds.train.job import TrainJob
 from planner.kinds.train.search.search import Inside, SearchResult
-from planner.kinds.train.space.space import allowed_schedules, zero_stages
+from planner.kinds.train.space.space import allowed_schedules
+from planner.kinds.train.space.states import zero_stages
 from planner.progress import Limits
 
 USUAL: tuple[Schedule, ...] = ("1f1b", "interleaved")

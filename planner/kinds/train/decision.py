@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field
 from planner.costs.training.config import ContextParallel, GraphScope
 from planner.engines.training import Dispatcher
 from planner.kinds.train.checkpointing import Checkpointing
-from planner.kinds.train.options import (
+from planner.kinds.train.search_options import (
     Module,
     Offload,
     Overlap,
@@ -18,7 +18,6 @@ from planner.kinds.train.options import (
     Schedule,
     ZeroStage,
 )
-from planner.kinds.train.racks import RackPlacement
 from planner.kinds.train.unlike import (
     CoreAttentionApart,
     ModalitySchedule,
@@ -35,6 +34,17 @@ from planner.schema.base import Spec
 def _captured(value: object) -> object:
     """The parts of layers that `true` and none in older plans stand for."""
     return ("attn", "mlp", "moe_router", "moe_preprocess") if value is True else () if value is None else value
+
+
+class RackPlacement(Spec):
+    """Which rack every node stands on: a node holds the same part of its stage throughout."""
+
+    rack_of_node: tuple[tuple[Index, ...], ...] = Field(description="by stage, nodes in the order of their ranks")
+    busiest_uplink_s: Amount = Field(description="that the busiest uplink sends in a step")
+    bound_s: Amount = Field(description="no placement on these racks has a less busy one")
+    rank_order_s: Amount = Field(description="of ranks dealt to the racks in order")
+    step_waits_s: Amount = Field(default=0.0, description="for uplinks, beyond what passes and exchanges hide")
+    step_waits_least_s: Amount = Field(default=0.0, description="under any placement of this plan")
 
 
 class Recompute(Spec):

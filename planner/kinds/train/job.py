@@ -29,7 +29,8 @@ from planner.kinds.train.engine import (
 )
 from planner.kinds.train.graphs import graphs_of
 from planner.kinds.train.networks import Networks, networks_of
-from planner.kinds.train.options import Module, RecomputeName, TrainOptions
+from planner.kinds.train.options import TrainOptions
+from planner.kinds.train.search_options import Module, RecomputeName
 from planner.models.architecture import Architecture, DenseFfn, LatentAttention, Layer, MoeFfn
 from planner.problem.resolve import Resolved
 from planner.schema.base import Where

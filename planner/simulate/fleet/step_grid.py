@@ -112,7 +112,7 @@ def step_grid(
     together is left to be added for all of them. With `shortest_context`, the axis of contexts is its first value.
     """
     from planner.costs.rates.step import host_s, joint_of, joint_step, step_time
-    from planner.costs.serving.tables import geometric_axis
+    from planner.costs.serving.axes import geometric_axis
 
     apart = drafter is None
 
@@ -155,7 +155,7 @@ def grid_of(
     With `apart`, the work has the four axes apart, of which each of its parts has those that it depends on.
     """
     from planner.costs.operators.work import Work
-    from planner.costs.serving.tables import geometric_axis
+    from planner.costs.serving.axes import geometric_axis
 
     batches = geometric_axis(most_sequences)
     contexts = geometric_axis(longest_tokens)[1:]

@@ -16,7 +16,7 @@ from planner.kinds.train.evaluation.choice_layouts import even_layers
 from planner.kinds.train.evaluation.evaluate import evaluate
 from planner.kinds.train.evaluation.evaluation import Evaluation
 from planner.kinds.train.space.mean_table import sized
-from planner.kinds.train.space.space import ShardShape
+from planner.kinds.train.space.states import ShardShape
 from planner.kinds.train.space.tables import CostTable, sharing_of
 from planner.kinds.train.whole_run.recompute_table import (
     WHOLE,

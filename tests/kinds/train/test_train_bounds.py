@@ -21,7 +21,8 @@ from planner.kinds.train.pools.speeds import PoolFloor, pool_floor
 from planner.kinds.train.search.bounds import Floor, floor_s
 from planner.kinds.train.space.contexts import undominated, undominated_rows
 from planner.kinds.train.space.distinct import distinct
-from planner.kinds.train.space.space import ShardShape, space_of
+from planner.kinds.train.space.space import space_of
+from planner.kinds.train.space.states import ShardShape
 from planner.kinds.train.space.tables import CostTable, RecomputeMode, sharing_of
 
 JOB = job(problem(global_batch=32, reduce_gradients="bf16"))

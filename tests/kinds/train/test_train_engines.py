@@ -16,7 +16,8 @@ from planner.kinds.train.decision import TrainDecision
 from planner.kinds.train.evaluation.evaluation import Evaluation
 from planner.kinds.train.options import TrainOptions
 from planner.kinds.train.search.one_pool import OnePoolSearch
-from planner.kinds.train.space.space import ShardShape, space_of
+from planner.kinds.train.space.space import space_of
+from planner.kinds.train.space.states import ShardShape
 from planner.kinds.train.space.tables import CostTable
 from planner.models.library import find_model
 from planner.plan.schema import Envelope

@@ -26,7 +26,8 @@ from planner.kinds.train.pools.search import PoolsSearch, ReplicasSearch, Stages
 from planner.kinds.train.pools.weigh import best_use
 from planner.kinds.train.search.search import prove
 from planner.kinds.train.solve import solve
-from planner.kinds.train.space.space import ShardShape, Space, space_of
+from planner.kinds.train.space.space import Space, space_of
+from planner.kinds.train.space.states import ShardShape
 from planner.kinds.train.space.tables import CostTable, sharing_of
 from planner.load.problems import resolve_document
 from planner.plan.reader import read_plan

@@ -34,7 +34,7 @@ from planner.kinds.train.check import check as check_rules
 from planner.kinds.train.decision import TrainDecision
 from planner.kinds.train.plan.decode import decode
 from planner.kinds.train.search.one_pool import OnePoolSearch
-from planner.kinds.train.space.space import ShardShape
+from planner.kinds.train.space.states import ShardShape
 from planner.kinds.train.space.tables import CostTable
 from planner.models.library import find_model
 from planner.plan.schema import Envelope

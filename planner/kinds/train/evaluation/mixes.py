@@ -24,7 +24,7 @@ from planner.kinds.train.evaluation.evaluate import shown, simulated
 from planner.kinds.train.evaluation.evaluation import Evaluation
 from planner.kinds.train.evaluation.stages import StageCosts, with_exchange
 from planner.kinds.train.job import TrainJob
-from planner.kinds.train.space.space import ShardShape
+from planner.kinds.train.space.states import ShardShape
 from planner.kinds.train.space.tables import ON_DEVICE, CostTable, RecomputeMode, Sharing, sharing_of
 
 VALUE_BYTES = 2.0

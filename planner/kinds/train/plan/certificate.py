@@ -13,7 +13,8 @@ from planner.kinds.train.pools.weigh import merged
 from planner.kinds.train.search.layerwise import MIXES_RULE, Mixes
 from planner.kinds.train.search.search import LAYOUT_RULE, Compared, Inside, SearchResult
 from planner.kinds.train.search.tally import BOUND, MEMORY, NOT_ON_RACKS, group_records
-from planner.kinds.train.space.space import allowed_schedules, context_methods, offloads, zero_stages
+from planner.kinds.train.space.space import allowed_schedules, context_methods
+from planner.kinds.train.space.states import offloads, zero_stages
 from planner.kinds.train.whole_run.on_racks import has_uplinks
 from planner.plan.schema import Certificate, Objective, Preferred, Proven
 

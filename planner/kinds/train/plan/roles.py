@@ -8,7 +8,7 @@ import numpy as np
 from planner.kinds.train.decision import RankGroup
 from planner.kinds.train.evaluation.choice import PlanChoice, PoolShare
 from planner.kinds.train.evaluation.evaluation import Evaluation
-from planner.kinds.train.options import PoolUse
+from planner.kinds.train.search_options import PoolUse
 from planner.plan.blocks import block_on
 from planner.plan.schema import Axis, Block, Engine, Memory, Parallelism, Role
 

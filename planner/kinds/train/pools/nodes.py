@@ -11,7 +11,8 @@ import numpy as np
 
 from planner.arrays import Bools, Ints
 from planner.kinds.train.space.distinct import distinct
-from planner.kinds.train.space.space import ShardShape, Space, shard_shape
+from planner.kinds.train.space.space import Space
+from planner.kinds.train.space.states import ShardShape, shard_shape
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -23,17 +23,8 @@ from planner.kinds.train.search.bounds import Floor
 from planner.kinds.train.search.search import JobCandidate, PlanSearch
 from planner.kinds.train.space.contexts import undominated
 from planner.kinds.train.space.distinct import distinct
-from planner.kinds.train.space.space import (
-    Space,
-    divisors,
-    kept_states,
-    offloads,
-    powers,
-    ranks_of_node,
-    schedules,
-    space_of,
-    zero_stages,
-)
+from planner.kinds.train.space.space import Space, divisors, powers, ranks_of_node, schedules, space_of
+from planner.kinds.train.space.states import kept_states, offloads, zero_stages
 from planner.kinds.train.space.tables import sharing_of
 from planner.progress import Limits
 from planner.solvers.schedules.even_finish import Machines, can_share

@@ -16,7 +16,7 @@ from planner.kinds.train.evaluation.mixes import LayerwiseSpace, evaluate_mix
 from planner.kinds.train.job import TrainJob, jobs_of
 from planner.kinds.train.pools.across import ReplicasAcross, StagesAcross
 from planner.kinds.train.pools.links import joined_sharing
-from planner.kinds.train.space.space import ShardShape
+from planner.kinds.train.space.states import ShardShape
 from planner.kinds.train.space.tables import CostTable, RecomputeMode, sharing_of
 from planner.kinds.train.split.sides import apart_of, joined, sides_of
 from planner.kinds.train.whole_run.on_racks import waiting

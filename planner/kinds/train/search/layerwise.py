@@ -31,7 +31,6 @@ from planner.kinds.train.figures import MARGIN
 from planner.kinds.train.job import TrainJob
 from planner.kinds.train.space.contexts import method_costs, undominated_rows
 from planner.kinds.train.space.space import (
-    ShardShape,
     allowed_schedules,
     axis_values,
     context_methods,
@@ -39,8 +38,8 @@ from planner.kinds.train.space.space import (
     divisors,
     head_counts,
     kv_head_counts,
-    zero_stages,
 )
+from planner.kinds.train.space.states import ShardShape, zero_stages
 from planner.kinds.train.space.tables import CostTable, RecomputeMode
 from planner.solvers.chain import Chain, ChainProblem, solve_chain
 from planner.solvers.result import Status

@@ -18,15 +18,8 @@ from planner.kinds.train.search.uplink_bounds import floor_with_waits_s
 from planner.kinds.train.space.contexts import undominated
 from planner.kinds.train.space.distinct import distinct
 from planner.kinds.train.space.mean_table import MeanTable
-from planner.kinds.train.space.space import (
-    ShardShape,
-    Space,
-    allowed_schedules,
-    kept_states,
-    schedules,
-    shard_shape,
-    space_of,
-)
+from planner.kinds.train.space.space import Space, allowed_schedules, schedules, space_of
+from planner.kinds.train.space.states import ShardShape, kept_states, shard_shape
 from planner.kinds.train.space.tables import CostTable, RecomputeMode, Sharing, sharing_of
 from planner.kinds.train.whole_run.on_racks import cells_of, has_uplinks, least_waits_s, uplinks_of, waiting
 from planner.progress import Limits

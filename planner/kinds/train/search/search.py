@@ -34,7 +34,8 @@ from planner.kinds.train.search.tally import (
     CandidateTally,
 )
 from planner.kinds.train.space.mean_table import table_of
-from planner.kinds.train.space.space import ShardShape, Space, axis_values
+from planner.kinds.train.space.space import Space, axis_values
+from planner.kinds.train.space.states import ShardShape
 from planner.kinds.train.space.tables import CostTable, RecomputeMode, Sharing, Ways, ways_of
 from planner.kinds.train.whole_run.recompute_table import by_length
 from planner.progress import Limits

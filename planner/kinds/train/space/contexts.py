@@ -6,7 +6,8 @@ import numpy as np
 
 from planner.arrays import Bools, Floats
 from planner.kinds.train.space.distinct import distinct
-from planner.kinds.train.space.space import ShardShape, Space, shard_shape
+from planner.kinds.train.space.space import Space
+from planner.kinds.train.space.states import ShardShape, shard_shape
 from planner.kinds.train.space.tables import CostTable
 
 

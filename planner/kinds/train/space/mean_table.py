@@ -11,7 +11,7 @@ from functools import cached_property
 from planner.costs.training.layer_costs import LayerCost
 from planner.costs.training.stages import Part
 from planner.kinds.train.job import TrainJob
-from planner.kinds.train.space.space import ShardShape
+from planner.kinds.train.space.states import ShardShape
 from planner.kinds.train.space.tables import CostTable
 from planner.models.architecture import Layer
 

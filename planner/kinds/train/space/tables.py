@@ -31,7 +31,7 @@ from planner.costs.training.stages import Part
 from planner.costs.training.step import PASSES, data_parallel, message_seconds
 from planner.kinds.train.figures import ROUNDING
 from planner.kinds.train.job import TrainJob
-from planner.kinds.train.space.space import ShardShape
+from planner.kinds.train.space.states import ShardShape
 from planner.models.architecture import Layer, MoeFfn
 
 

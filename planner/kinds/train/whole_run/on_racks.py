@@ -34,11 +34,11 @@ from planner.arrays import Floats, Ints
 from planner.costs.training.zero_overlap import each_micro_batch
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
+from planner.kinds.train.decision import RackPlacement
 from planner.kinds.train.evaluation.choice import PlanChoice
 from planner.kinds.train.evaluation.evaluation import Evaluation
 from planner.kinds.train.evaluation.stages import stage_costs
 from planner.kinds.train.job import TrainJob
-from planner.kinds.train.racks import RackPlacement
 from planner.plan.schema import Envelope
 from planner.solvers.topology.racks import RackPlan, capacity_bound_s, decode, place_on_racks, rank_orders
 from planner.solvers.topology.racks_problem import Racks, SharedGradients
