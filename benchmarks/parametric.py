@@ -38,7 +38,7 @@ def main() -> None:
         count = min(points, 25) if quick else points
         grid = [low + (high - low) * place / (count - 1) for place in range(count)]
         started = time.process_time()
-        values = [line.at(value)[0] for value in grid]
+        values = [line.at(value).objective for value in grid]
         grid_s = time.process_time() - started
         agree = sum(_same(of(told, value), best) for value, best in zip(grid, values, strict=True))
         trivial = sum(_same(told[0].objective, best) for best in values)

@@ -1,12 +1,13 @@
 """Breakpoints of the decision along a line: where the best objective changes, and nothing between them unseen.
 
-The objective along the line is a step function that only rises or only falls (`Steps`). Where the kind can say how far
-a value reaches, the next breakpoint is found at once; elsewhere intervals whose ends differ are halved.
+What is best along the line is chosen by step functions that only rise or only fall (`Best.choices`), and is the same
+where these are. Where the kind can say how far that reaches, the next breakpoint is found at once; elsewhere intervals
+whose ends differ are halved.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from planner.errors import PlannerError
 
@@ -17,15 +18,28 @@ _SAME = 1e-9  # relative; objectives this near are equal
 _MOST = 10_000  # segments of a line
 
 
+class Best(Protocol):
+    """What is best at a value of a line, and what it was chosen by: step functions that only rise or only fall."""
+
+    @property
+    def objective(self) -> float | None: ...
+
+    @property
+    def decision(self) -> str: ...
+
+    @property
+    def choices(self) -> tuple[float | None, ...]: ...
+
+
 class Steps(Protocol):
     """What is best at each value of a line."""
 
     @property
     def whole(self) -> bool: ...
 
-    def at(self, value: float) -> tuple[float | None, str]: ...
+    def at(self, value: float) -> Best: ...
 
-    def reach(self, value: float, objective: float) -> float | None: ...
+    def reach(self, value: float, best: Any) -> float | None: ...  # noqa: ANN401 - what `at` gave
 
     def why(self, value: float) -> str: ...
 
@@ -46,10 +60,10 @@ def segments(line: Steps, low: float, high: float, tell: Callable[[str], None] =
         raise PlannerError(
             f"a line from {low:g} to {high:g}", where="--parametric", hint="write for example `rate=5/s..50/s`"
         )
-    value, decision = line.at(low)
-    if value is not None and line.reach(low, value) is not None:
+    best: Best = line.at(low)
+    if best.objective is not None and line.reach(low, best) is not None:
         return _marched(line, low, high, tell)
-    seen = {low: (value, decision), high: line.at(high)}
+    seen: dict[float, Best] = {low: best, high: line.at(high)}
     _halve(line, low, high, seen, (high - low) * RESOLUTION, tell)
     return _joined(seen)
 
@@ -73,14 +87,15 @@ def _marched(line: Steps, low: float, high: float, tell: Callable[[str], None]) 
     told: list[Segment] = []
     at, step = low, _BEYOND
     while at <= high and len(told) < _MOST:
-        value, decision = line.at(at)
-        tell(f"at {at:.4g}: {decision}")
-        end = high if value is None else min(line.reach(at, value) or high, high)
+        best: Best = line.at(at)
+        value = best.objective
+        tell(f"at {at:.4g}: {best.decision}")
+        end = high if value is None else min(line.reach(at, best) or high, high)
         again = bool(told) and _equal(told[-1].objective, value)
         if again:
             told[-1] = Segment(told[-1].low, max(end, at), value, told[-1].decision)
         else:
-            told.append(Segment(at, max(end, at), value, decision))
+            told.append(Segment(at, max(end, at), value, best.decision))
         if value is None or end >= high:
             break
         step = step * _FURTHER if again else _BEYOND
@@ -92,28 +107,35 @@ def _halve(
     line: Steps,
     low: float,
     high: float,
-    seen: dict[float, tuple[float | None, str]],
+    seen: dict[float, Best],
     width: float,
     tell: Callable[[str], None],
 ) -> None:
-    if _equal(seen[low][0], seen[high][0]) or high - low <= (1.0 if line.whole else width):
+    if _alike(seen[low], seen[high]) or high - low <= (1.0 if line.whole else width):
         return
     middle = float((low + high) // 2) if line.whole else (low + high) / 2.0
     seen[middle] = line.at(middle)
-    tell(f"at {middle:.4g}: {seen[middle][1]}")
+    tell(f"at {middle:.4g}: {seen[middle].decision}")
     _halve(line, low, middle, seen, width, tell)
     _halve(line, middle, high, seen, width, tell)
 
 
-def _joined(seen: dict[float, tuple[float | None, str]]) -> list[Segment]:
+def _joined(seen: dict[float, Best]) -> list[Segment]:
     told: list[Segment] = []
     for value in sorted(seen):
-        objective, decision = seen[value]
+        objective, decision = seen[value].objective, seen[value].decision
         if told and _equal(told[-1].objective, objective):
             told[-1] = Segment(told[-1].low, value, objective, told[-1].decision)
         else:
             told.append(Segment(value, value, objective, decision))
     return told
+
+
+def _alike(left: Best, right: Best) -> bool:
+    """Whether both were chosen by the same, and so is all between them."""
+    if len(left.choices) != len(right.choices) or not _equal(left.objective, right.objective):
+        return False
+    return all(_equal(own, other) for own, other in zip(left.choices, right.choices, strict=True))
 
 
 def _equal(left: float | None, right: float | None) -> bool:

@@ -4,19 +4,20 @@ Costs rank plans to within their error, and what no run has they have from first
 has instances of a form that no run of the calibration has (`planner.costs.rates.forms`), the best of measured forms is
 searched too: of every function, or of every function but some.
 
-    Sets        U  functions of the best mix whose instances have a form that no run has (colocated, prefill, decode)
-    Parameters  V(F), F within U: the best objective of mixes whose instances have measured forms, those of functions
-                F any; V(U) is that of all mixes. gain(F): by what share V(U) is better than V(F)
+    Sets        STEPS of functions whose instances may have any form: none; prefill alone or decode alone; all
+    Parameters  V(F), F of a step: the best objective of mixes whose other instances have measured forms
+                gain(F): by what share the best of all mixes is better than V(F)
                 g = e^sqrt(high^2 + low^2) - 1: the most that predictions do not tell apart
     Variable    F
-    Minimise    |F|, then gain(F)
+    Minimise    the step of F, then gain(F)
     Subject to  gain(F) <= g
 
-V only gets better as F grows, so that no step from the chosen F to more functions pays more than g, and from fewer
-functions one does. By the intervals of steps of groups that a fit has not seen, a plan does between e^-high and e^low
-times what is predicted with 80 %. Errors of plans of unlike forms are taken as independent and normal in the logarithm
-on either side, so that the former, where it does less than predicted and the latter more, loses up to 1 + g of its lead
-with the same chance. Plans that share a role err alike in it: g is on the side of measured forms there.
+V only gets better from step to step, so that no later step pays more than g over the chosen one, and the last pays more
+over each before it. By the intervals
+of steps of groups that a fit has not seen, a plan does between e^-high and e^low times what is predicted with 80 %.
+Errors of plans of unlike forms are taken as independent and normal in the logarithm on either side, so that the former,
+where it does less than predicted and the latter more, loses up to 1 + g of its lead with the same chance. Plans that
+share a role err alike in it: g is on the side of measured forms there.
 
 What is proven stays: the bound of the whole space, and the gap to it, which was given up; beside it what was proven of
 the plans that F allows. A calibration that states no forms prefers none. Nor are any preferred where a problem asks for
@@ -26,7 +27,6 @@ simulated placements (`judged_by: simulation`), which compares all.
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
 from typing import TypeAlias
 
 from pydantic import JsonValue
@@ -46,6 +46,7 @@ from planner.solvers.mix_solve import MixCertificate
 from planner.solvers.result import SolveResult
 
 FAR = "no_measurement_near"  # of a record of a passed plan: the forms that no run has
+STEPS: tuple[tuple[tuple[str, ...], ...], ...] = (((),), (("prefill",), ("decode",)), (FUNCTIONS,))
 MEASURED = "plans where runs were measured"
 Searched: TypeAlias = Callable[[ServeSetting, Limits], tuple[ServeSetting, Outcome]]
 ProofOf: TypeAlias = Callable[[MixProblem, SolveResult[MixSolution]], MixCertificate]
@@ -58,7 +59,12 @@ class Chosen:
     setting: ServeSetting
     outcome: Outcome
     passed: Outcome | None = None  # the best of all, at the prices of `setting`
-    measured: Outcome | None = None  # the best of measured forms alone, where predictions tell a better one from it
+    told: tuple[Outcome | None, ...] = ()  # the best of each step before, from which predictions tell the best of all
+
+    @property
+    def measured(self) -> Outcome | None:
+        """The best of measured forms alone, where predictions tell a better one from it."""
+        return self.told[0] if self.told else None
 
     @property
     def whole(self) -> ServeSetting:
@@ -78,7 +84,7 @@ class Chosen:
         forms = with_any(forms, far_functions(self.outcome, forms))
         if len(measured_rows(self.outcome, forms)) == len(self.outcome.formulated.candidates):
             return self
-        return Chosen(replace(self.setting, forms=forms), restricted(self.outcome, forms), measured=self.measured)
+        return Chosen(replace(self.setting, forms=forms), restricted(self.outcome, forms), told=self.told)
 
 
 def searched(setting: ServeSetting, limits: Limits, *, tie_break: bool = False) -> tuple[ServeSetting, Outcome]:
@@ -87,21 +93,23 @@ def searched(setting: ServeSetting, limits: Limits, *, tie_break: bool = False) 
 
 
 def chosen(setting: ServeSetting, limits: Limits, search_of: Searched = searched) -> Chosen:
-    """The best mix that `search_of` has of all forms, or that of the fewest functions in any form not told from it."""
+    """The best mix that `search_of` has of all forms, or that of the first of STEPS which is not told from it."""
     setting, best = search_of(setting, limits)
     forms = preferred_forms(setting)
     far = far_functions(best, forms) if forms is not None and best.has_mix else ()
     if forms is None or not far:
         return Chosen(setting, best)
-    measured: Outcome | None = None
-    for size in range(len(far)):
+    told: list[Outcome | None] = []
+    for step in STEPS:
+        if any(set(far) <= set(free) for free in step):
+            break  # the best of all is of this step
         limits.tell("searching forms that were measured")
-        held = [_held(setting, best, with_any(forms, free), limits, search_of) for free in combinations(far, size)]
-        near = [each for each in held if each is not None and _gain(each) <= most_gain(setting.calibration)]
-        if near:
-            return _lifted_if_as_good(replace(min(near, key=_gain), measured=measured))
-        measured = next((each.outcome for each in held if each is not None), None) if size == 0 else measured
-    return Chosen(setting, best, measured=measured)
+        parts = [_held(setting, best, with_any(forms, free), limits, search_of) for free in step]
+        nearest = min((part for part in parts if part is not None), key=_gain, default=None)
+        if nearest is not None and _gain(nearest) <= most_gain(setting.calibration):
+            return _lifted_if_as_good(replace(nearest, told=tuple(told)))
+        told.append(None if nearest is None else nearest.outcome)
+    return Chosen(setting, best, told=tuple(told))
 
 
 def _held(setting: ServeSetting, best: Outcome, forms: Forms, limits: Limits, search_of: Searched) -> Chosen | None:
@@ -118,7 +126,7 @@ def _lifted_if_as_good(picked: Chosen) -> Chosen:
     passed, forms = picked.passed, picked.setting.forms
     if passed is None or forms is None or _gain(picked) > TOLERANCE:
         return picked
-    return Chosen(picked.whole, lifted(picked.outcome, passed, forms), measured=picked.measured)
+    return Chosen(picked.whole, lifted(picked.outcome, passed, forms), told=picked.told)
 
 
 def preferred_forms(setting: ServeSetting) -> Forms | None:
@@ -257,7 +265,7 @@ def among_of(forms: Forms) -> str:
 
 def forms_among(among: str, measured: Forms) -> Forms:
     """The forms of plans that a certificate calls so."""
-    choices = (with_any(measured, free) for size in range(len(FUNCTIONS)) for free in combinations(FUNCTIONS, size))
+    choices = (with_any(measured, free) for step in STEPS for free in step)
     return next((forms for forms in choices if among_of(forms) == among), measured)
 
 
