@@ -1,7 +1,7 @@
 """`planner solve --alternatives`: the best few distinct plans, printed beside each other and written one by one."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -52,8 +52,9 @@ def hand_over_all(resolved: "Resolved", most: int, limits: "Limits", output: str
         raise PlannerError("several plans do not go to stdout", where="--output -", hint="name a file, or add `--json`")
     answer = alternatives(resolved, most, limits)
     if as_json:
-        plans = [plan.model_dump(mode="json", by_alias=True, exclude_none=True) for plan in answer.plans]
-        write_json({"schema": "planner.alternatives/1", "distinct": answer.distinct, "plans": plans}, output)
+        document = {"schema": "planner.alternatives/1", "distinct": answer.distinct, "plans": _data(*answer.plans)}
+        preferred = {} if answer.preferred is None else {"preferred": _data(answer.preferred)[0]}
+        write_json(document | preferred, output)
         return 0
     write_data(_rendered(answer))
     if output is not None:
@@ -63,6 +64,10 @@ def hand_over_all(resolved: "Resolved", most: int, limits: "Limits", output: str
     if len(answer.plans) < most:
         say(f"note: no more than {len(answer.plans)} plans are told apart")
     return 0
+
+
+def _data(*plans: "Envelope") -> list[dict[str, Any]]:
+    return [plan.model_dump(mode="json", by_alias=True, exclude_none=True) for plan in plans]
 
 
 def _rendered(answer: "Alternatives") -> str:
@@ -79,7 +84,19 @@ def _rendered(answer: "Alternatives") -> str:
         rows.append((str(place + 1), figure(metric, plan.certificate.objective.value), loss, shapes))
     how = "" if workflow else " by formulas"  # workflows are simulated
     head = wrapped(f"{answer.plans[0].name}: the {len(rows)} best plans{how}; {answer.distinct}", indent=0)
-    return f"{head}\n\n{fitted(('plan', metric, 'worse by', 'of'), rows)}"
+    return f"{head}\n\n{fitted(('plan', metric, 'worse by', 'of'), rows)}{_preferred(answer)}"
+
+
+def _preferred(answer: "Alternatives") -> str:
+    """What `solve` takes instead of the best by the costs alone, and why; empty where it takes that."""
+    from planner.explain.stated import other_plans, passed_text
+
+    plan = answer.preferred
+    if plan is None:
+        return ""
+    why = next((text.removeprefix("; ") for other in other_plans(plan) if (text := passed_text(other))), "")
+    told = f"`planner solve` takes {_shapes(plan)}, {100 * answer.loss_of(plan):.2f} % worse by the costs alone"
+    return f"\n{wrapped(told + (f', as plan 1 has {why}' if why else ''))}\n"
 
 
 def _shapes(plan: "Envelope") -> str:

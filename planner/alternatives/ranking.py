@@ -22,10 +22,15 @@ class Alternatives:
     plans: tuple[Envelope, ...]
     distinct: str
     parts: tuple[frozenset[str], ...] = ()
+    preferred: Envelope | None = None  # what `solve` takes, where that is another than the best by the costs alone
 
     def loss(self, place: int) -> float:
         """By what share a plan's objective is worse than that of the best."""
-        best, value = (self.plans[at].certificate.objective for at in (0, place))
+        return self.loss_of(self.plans[place])
+
+    def loss_of(self, plan: Envelope) -> float:
+        """The same of any plan of the problem."""
+        best, value = self.plans[0].certificate.objective, plan.certificate.objective
         if best.value is None or value.value is None or not best.value:
             return 0.0
         worse = best.value - value.value if best.sense == "maximize" else value.value - best.value
@@ -44,7 +49,10 @@ def alternatives(resolved: Resolved, count: int, limits: Limits) -> Alternatives
     told_apart = distinctness(resolved.problem)
     whole = _ranked_by_value(resolved)
     best = solve(whole, limits, level="static")
-    whole = replace(whole, confidence=best.certificate.confidence)
+    confidence = best.certificate.confidence
+    own = best if whole is resolved else solve(replace(resolved, confidence=confidence), limits, level="static")
+    best = own if _cost(own) == _cost(best) else best
+    whole = replace(whole, confidence=confidence)
     solved: dict[str, Envelope | None] = {digest(whole.problem.options): best}
 
     def solve_without(without: frozenset[str]) -> tuple[float, frozenset[str], Envelope] | None:
@@ -55,7 +63,8 @@ def alternatives(resolved: Resolved, count: int, limits: Limits) -> Alternatives
 
     ranked = best_distinct(solve_without, count)
     plans, parts = (entry.solution for entry in ranked), (entry.parts for entry in ranked)
-    return Alternatives(tuple(plans), told_apart.words, tuple(parts))
+    preferred = None if own.decision == best.decision else own
+    return Alternatives(tuple(plans), told_apart.words, tuple(parts), preferred)
 
 
 def _ranked_by_value(resolved: Resolved) -> Resolved:

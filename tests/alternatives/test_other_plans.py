@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from planner.alternatives.axes import AXES, fixed, read_wishes, with_wishes
 from planner.alternatives.preferences import with_fewest_shapes
@@ -15,6 +16,7 @@ from planner.alternatives.why_not import why_not
 from planner.api import solve
 from planner.check import check_plan
 from planner.cli.main import main
+from planner.costs.rates.forms import PLAIN, STAGES
 from planner.errors import Infeasible
 from planner.kinds.registry import find_kind
 from planner.kinds.serve.options import ServeDecision
@@ -76,6 +78,31 @@ def test_serving_alternatives_are_the_best_of_every_set_of_instance_types(served
         if len(listed) < 3 and not any(other <= types for _, other in listed):
             listed.append((value, types))
     assert [_value(plan) for plan in served.plans] == pytest.approx([value for value, _ in listed])
+
+
+def test_alternatives_say_what_solve_takes_where_it_is_not_the_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shipped = EXAMPLES.parent / "planner" / "costs" / "rates" / "calibration.yaml"
+    costs = yaml.safe_load(shipped.read_text(encoding="utf-8")) | {"forms": {"prefill": [STAGES], "decode": [PLAIN]}}
+    (tmp_path / "costs.yaml").write_text(yaml.safe_dump(costs), encoding="utf-8")
+    given = (
+        *SMALL_SERVE,
+        "options.tp=[1]",
+        "options.pp=[1,2]",
+        "objective.expected=false",
+        f"costs.calibration={tmp_path / 'costs.yaml'}",
+    )
+    ranked, own = alternatives(_problem(SERVE, *given), 1, Limits()), solve(_problem(SERVE, *given), level="static")
+    assert {role.parallelism.pp for role in ranked.plans[0].roles} == {1}
+    assert ranked.preferred is not None
+    assert ranked.preferred.decision == own.decision != ranked.plans[0].decision
+    overrides = [word for override in given for word in ("--set", override)]
+    assert main(["solve", str(EXAMPLES / f"{SERVE}.yaml"), *overrides, "--alternatives", "1"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert (
+        f"{100 * (1 - _value(own) / _value(ranked.plans[0])):.2f} % worse by the costs alone, as plan 1 has no" in shown
+    )
 
 
 def _with(resolved: Resolved, options: dict[str, Any]) -> Resolved:
