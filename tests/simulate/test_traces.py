@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from collections.abc import Hashable
 from pathlib import Path
 
@@ -188,3 +189,20 @@ def test_a_trace_of_lengths_alone_is_no_stream() -> None:
     trace = Trace("lengths", "lengths", np.zeros(1), np.array([3]), np.array([3]))
     with pytest.raises(PlannerError, match="no arrival times"):
         trace.requests()
+
+
+@pytest.mark.parametrize(
+    ("rows", "what"),
+    [
+        (["arrival_s,input_tokens,output_tokens,priority", "0,3,3,high"], "`priority` is 'high'"),
+        (["arrival_s,input_tokens,output_tokens,priority", "0,3,3,1", "1,3,3,"], "has no `priority`"),
+        (["arrival_s,input_tokens,output_tokens", "0,inf,3"], "`input_tokens` is 'inf'"),
+        (["arrival_ms,input_tokens,output_tokens", "0,3,3"], "`arrival_ms` is no column of arrivals"),
+        (["input_tokens,output_tokens,start_time", "3,3,0"], "`start_time` is no column of arrivals"),
+    ],
+)
+def test_what_a_trace_says_is_read_or_refused(tmp_path: Path, rows: list[str], what: str) -> None:
+    file = tmp_path / "trace.csv"
+    file.write_text("\n".join(rows))
+    with pytest.raises(PlannerError, match=re.escape(what)):
+        read_trace(file)

@@ -27,6 +27,11 @@ from planner.simulate.requests.stream import Requests
 
 MOONCAKE_BLOCK_TOKENS = 512
 LENGTHS_ONLY = "lengths"
+MOST_COUNT = 2**53
+LENGTH_COLUMNS = ("tokens", "Tokens", "_length")
+_TIMES = re.compile(
+    r"(?i)(^|[ _-])(arrivals?|arrived|timestamp|datetime|ts)($|[ _-])|^(start_?|sent_?)?(time|date)(_m?s)?$"
+)
 _STAMP = re.compile(r"(?P<moment>[^.]*?\d:\d\d)(?P<fraction>\.\d+)?\s*(?P<zone>Z|[+-]\d\d:?\d\d)?")
 
 
@@ -181,7 +186,9 @@ class _RowReader:
         self.output.append(lengths[1])
         for column, values in self.more.items():
             if row.get(column) not in (None, ""):
-                values.append(int(float(row[column])))
+                values.append(self._count(row, column, line))
+            else:
+                self.first_without.setdefault(column, line)
         if isinstance(row.get("hash_ids"), list):
             self.blocks.append(tuple(row["hash_ids"]))
         else:
@@ -198,7 +205,11 @@ class _RowReader:
         arrival = np.array(self.arrival_s, dtype=np.float64)
         sharing = {"hash_ids": len(self.blocks), "conversation_id": len(self.conversations)}
         partly = [(column, self.first_without[column]) for column, rows in sharing.items() if 0 < rows < count]
-        more = {column: np.array(values) if len(values) == count else None for column, values in self.more.items()}
+        for column, values in self.more.items():
+            if 0 < len(values) < count:
+                what = f"has no `{column}`, which other rows have"
+                raise self._wrong(self.first_without[column], what, "give every row one, or none")
+        more = {column: np.array(values) if values else None for column, values in self.more.items()}
         return Trace(
             Path(self.name).name,
             self.form.name,
@@ -215,19 +226,22 @@ class _RowReader:
         )
 
     def _length(self, row: Mapping[str, Any], column: str, line: int) -> int:
+        tokens = self._count(row, column, line)
+        if tokens < 1 and not (tokens == 0 and self.drop_empty):
+            hint = "a request has at least one token in and one out; `--drop-empty` leaves rows of 0 out"
+            raise self._wrong(line, f"`{column}` is {tokens}", hint)
+        return tokens
+
+    def _count(self, row: Mapping[str, Any], column: str, line: int) -> int:
         try:
-            tokens = float(row[column])
+            number = float(row[column])
         except (KeyError, TypeError, ValueError):
-            raise self._wrong(line, f"`{column}` is {row.get(column)!r}", "write a whole number of tokens") from None
-        if tokens == 0 and self.drop_empty:
-            return 0
-        if not (tokens >= 1 and tokens == int(tokens)):
-            raise self._wrong(
-                line,
-                f"`{column}` is {tokens:g}",
-                "a request has at least one token in and one out; `--drop-empty` leaves rows of 0 out",
-            )
-        return int(tokens)
+            number = math.nan
+        if not (abs(number) <= MOST_COUNT and number == int(number)):
+            hint = "write a whole number of tokens" if column.endswith(LENGTH_COLUMNS) else "write a whole number"
+            said = f"{number:g}" if abs(number) < math.inf else repr(row.get(column))
+            raise self._wrong(line, f"`{column}` is {said}", hint)
+        return int(number)
 
     def _time(self, row: Mapping[str, Any], line: int) -> float:
         try:
@@ -247,6 +261,10 @@ class _RowReader:
 def _format(row: Mapping[str, Any], name: str) -> _TraceColumns:
     for form in FORMATS:
         if all(column in row for column in (form.arrival, form.input, form.output) if column):
+            untold = next((str(key) for key in row if not form.arrival and _TIMES.search(str(key))), None)
+            if untold is not None:
+                hint = "name it `arrival_s`, in seconds, or leave it out: lengths alone are read then"
+                raise PlannerError(f"`{untold}` is no column of arrivals that is read", where=f"{name}:1", hint=hint)
             return form
     known = "; ".join(f"{form.arrival}, {form.input}, {form.output}" for form in FORMATS if form.arrival)
     columns = ", ".join(str(key) for key in row)
