@@ -195,6 +195,16 @@ def _generation_plans(problem: Json, single: list[Json], pools: dict[str, int]) 
                     yield {**plan, "gen": [first, other], "tail_fraction": fraction}
 
 
+def rank(problem: Json, plan: Json) -> tuple[float, int]:
+    """Seconds of the mean rollout, and GPUs in all: of plans alike in mode and objective the least is to be taken."""
+    finish = [finish_times(problem, plan, batch) for batch in problem["workload"]["batches"]]
+    used, train = _used(plan), plan["train"]
+    if train is not None and plan["placement"] != "disaggregated":
+        gpus = train["tp"] * train["pp"] * train["dp"]
+        used[train["pool"]] = max(used.get(train["pool"], 0), gpus)
+    return sum(max(times) for times in finish) / len(finish), sum(used.values())
+
+
 def optimum(problem: Json) -> float:
     """The best objective of all plans."""
     return min(objective(problem, plan) for plan in plans(problem))

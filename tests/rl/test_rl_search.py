@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rl_oracle import objective, optimum, plans
+from rl_oracle import objective, optimum, plans, rank
 from rl_problems import FEATURES, Feature, random_problem
 
 from planner.arrays import Floats
@@ -33,14 +33,20 @@ def _read(problem: dict[str, Any]) -> Any:  # noqa: ANN401
 @pytest.mark.parametrize("seed", range(6))
 def test_the_search_finds_what_brute_force_finds(seed: int, feature: Feature) -> None:
     problem = random_problem(seed, feature)
-    best = optimum(problem)
+    priced = [(objective(problem, plan), plan) for plan in plans(problem)]
+    best = min(value for value, _ in priced)
     if math.isinf(best):
         pytest.skip("no plan fits this draw")
-    solution = solve(_read(problem))
+    solution = solve(given := _read(problem))
     assert solution.status is Status.OPTIMAL
     assert solution.objective == pytest.approx(best, rel=1e-9)
     assert solution.plan is not None
-    assert objective(problem, plan_document(solution.plan)) == pytest.approx(best, rel=1e-9)
+    chosen = plan_document(solution.plan)
+    assert objective(problem, chosen) == pytest.approx(best, rel=1e-9)
+    ties = [plan for value, plan in priced if value <= best * (1 + 1e-9)]
+    modes = [(mode.placement, mode.sync) for mode in given.modes]
+    ranks = [(modes.index((plan["placement"], plan["sync"])), *rank(problem, plan)) for plan in (chosen, *ties)]
+    assert ranks[0] == min(ranks)
 
 
 @pytest.mark.parametrize("feature", FEATURES)
@@ -140,20 +146,28 @@ def test_the_bound_is_derived_again_and_a_better_one_is_refuted_by_the_plan(seed
     assert loose.closed + loose.simulated == whole.closed + whole.simulated
 
 
-def test_of_modes_that_rounding_alone_sets_apart_the_one_that_runs_ahead_least_is_taken() -> None:
+def test_of_equally_good_plans_modes_that_run_ahead_least_then_short_rollouts_then_few_gpus_are_taken() -> None:
     class Rounded:
-        """Prices of one configuration, of three modes and two trainings."""
+        """Prices of four configurations, of three modes and two trainings; rounding alone sets most of them apart."""
 
-        total = 6
-        quick_C: Floats = np.zeros(1)
+        total = 24
+        quick_C: Floats = np.array([4.9, 5.0, 5.0, 5.0 * (1 + 1e-15)])
+        generation_C: Floats = np.array([2.0, 3.0, 1.0, 1.0])
 
         def bound_MT(self, config: int) -> Floats:
-            return np.zeros((3, 2))
+            return np.full((3, 2), self.quick_C[config])
 
         def exact_MT(self, config: int, rollout: Rollout) -> Floats:
-            return np.array([[9.0, 9.0], [9.0, 5.0 * (1 + 1e-15)], [9.0, 5.0]])
+            least = 9.0 if config == 2 else 5.0
+            return np.array([[9.0, 9.0], [least, least * (1 + 1e-15)], [9.0, least]])
 
-    rollout = Rollout(np.zeros(1), np.zeros((1, 1)), np.zeros((1, 1)))
-    search = ConfigurationSearch(Rounded(), lambda config: rollout)
+    def rollout(config: int) -> Rollout:
+        return Rollout(np.array([4.0, 3.0, 1.0, 3.0])[[config]], np.zeros((1, 1)), np.zeros((1, 1)))
+
+    search = ConfigurationSearch(Rounded(), rollout)
     search_all([search], 0.0, math.inf)
-    assert search.best_at == (0, 1, 1)
+    assert search.best_at == (0, 1, 0)  # the first that was simulated
+    search.settle(lambda config, mode: np.array([[8, 8], [8, 8], [8, 8], [8, 7]])[config])
+    assert search.best_at == (3, 1, 1)
+    assert search.value == 5.0
+    assert search.seen == 24

@@ -66,6 +66,8 @@ def solve_agentic(
     pricing = FullPricing(space)
     search = ConfigurationSearch(pricing, rollouts.rollout)
     reason = search_all([search], gap, started + time_limit_s if time_limit_s is not None else np.inf)
+    if reason == "finished":
+        search.settle(space.gpus_T)
     loose = [float(pricing.bound_MT(config).min(initial=np.inf)) for config in rollouts.unproven]
     bound = min([search.bound, *loose])
     seen, pruned = search.seen, pricing.total - search.seen

@@ -4,16 +4,22 @@ Array suffixes: C configurations, M modes, T training choices.
 """
 
 from collections.abc import Callable
+from heapq import nsmallest
 
 import numpy as np
 
+from planner.arrays import Floats, Ints
 from planner.rl.search.pricing import Pricing
 from planner.rl.training import Rollout
 from planner.solvers.best_first import BestFirst
 
 TIE = 1e-9
-"""Share by which rounding may set equal plans apart: of those the first mode is taken, which runs ahead least.
-Bounds are as much above some plan at most."""
+"""Share by which rounding may set equal plans apart. Bounds are as much above some plan at most."""
+MOST_TIES = 16
+"""Rollouts that are simulated beyond the search, of configurations whose bounds allow plans as good as the best."""
+
+Rank = tuple[int, float, int]
+"""Of plans that are equally good: mode (those that run ahead least come first), seconds of the rollout, GPUs."""
 
 
 class ConfigurationSearch(BestFirst[int]):
@@ -32,6 +38,7 @@ class ConfigurationSearch(BestFirst[int]):
         configurations = len(pricing.quick_C)
         self.least_C = np.array(pricing.quick_C, float)
         self.end_C, self.seen_C = np.zeros(configurations, np.int64), np.zeros(configurations, np.int64)
+        self._ties: dict[int, tuple[Floats, float]] = {}  # rows and rollouts of those as good as the best at the time
         self.set_nodes(pricing.quick_C)
 
     @property
@@ -45,10 +52,50 @@ class ConfigurationSearch(BestFirst[int]):
         self.push(bound, node)
 
     def close(self, leaf: int) -> None:
-        row_MT = self.pricing.exact_MT(leaf, self._rollout(leaf))
-        self.end_C[leaf], self.least_C[leaf] = 2, row_MT.min(initial=np.inf)
+        rollout = self._rollout(leaf)
+        row_MT = self.pricing.exact_MT(leaf, rollout)
+        least = float(row_MT.min(initial=np.inf))
+        self.end_C[leaf], self.least_C[leaf] = 2, least
         self.seen_C[leaf] = np.isfinite(row_MT).sum()
-        if row_MT.size and row_MT.min() < self.value:
-            ties = np.flatnonzero(row_MT <= row_MT.min() * (1 + TIE))
-            mode, choice = np.unravel_index(int(ties[0]), row_MT.shape)
-            self.value, self.best_at = float(row_MT[mode, choice]), (leaf, int(mode), int(choice))
+        if np.isfinite(least) and least <= self.value * (1 + TIE):
+            self._ties[leaf] = row_MT, float(rollout.generation_s_B.mean())
+        if least < self.value:
+            mode, choice = np.unravel_index(int(row_MT.argmin()), row_MT.shape)
+            self.value, self.best_at = least, (leaf, int(mode), int(choice))
+
+    def settle(self, gpus_T: Callable[[int, int], Ints]) -> None:
+        """Of plans as good as the best the one of the least `Rank`, among the rollouts simulated and a few more.
+
+        Of equal ranks the configuration of the best met comes first. `gpus_T` are those of plans of a configuration
+        in a mode, by training choice.
+        """
+        if self.best_at[0] < 0:
+            return
+        first, best, most = self.best_at[0], self.value, self.value * (1 + TIE)
+        for config in self._unsimulated(most):
+            self.close(config)
+        self.value = best  # what rounding sets apart is no better
+        ranked = [
+            (self._rank(config, flat, gpus_T), config != first, config, flat)
+            for config, (row_MT, _) in self._ties.items()
+            for flat in np.flatnonzero(row_MT <= most).tolist()
+        ]
+        _, _, config, flat = min(ranked)
+        mode, choice = divmod(flat, self._ties[config][0].shape[1])
+        self.best_at = config, mode, choice
+
+    def _rank(self, config: int, flat: int, gpus_T: Callable[[int, int], Ints]) -> Rank:
+        row_MT, generation_s = self._ties[config]
+        mode, choice = divmod(flat, row_MT.shape[1])
+        return mode, float(f"{generation_s:.9g}"), int(gpus_T(config, mode)[choice])
+
+    def _unsimulated(self, most: float) -> list[int]:
+        """A few configurations with the least bounds on modes and rollouts whose plans may be no worse than `most`."""
+        waiting = np.flatnonzero((self.end_C < 2) & (self.least_C <= most))
+        shortest = waiting[np.argsort(self.pricing.generation_C[waiting], kind="stable")]
+        modes: dict[int, int] = {}
+        for config in shortest[: MOST_TIES**2].tolist():
+            allowed_M = (self.pricing.bound_MT(config) <= most).any(axis=1)
+            if allowed_M.any():
+                modes[config] = int(allowed_M.argmax())
+        return nsmallest(MOST_TIES, modes, key=modes.__getitem__)  # of a mode the shortest first

@@ -24,6 +24,7 @@ class Pricing(Protocol):
     """What the search asks; `quick_C` is a bound on all plans of each configuration, from arrays alone."""
 
     quick_C: Floats
+    generation_C: Floats  # what no mean rollout is shorter than, seconds
     total: int  # plans in the space
 
     def bound_MT(self, config: int) -> Floats:
@@ -43,7 +44,8 @@ class GenerationPricing:
         self._usd_C = space.gpus_CP @ space.usd_P / SECONDS_PER_HOUR
         self.total = len(space.first_C)
         self.plans_C: Ints = np.ones(self.total, np.int64)
-        mean_C = space.generation_bound_CB.mean(axis=1)
+        self.generation_C: Floats = space.generation_bound_CB.mean(axis=1)
+        mean_C = self.generation_C
         possible_C = (mean_C <= self._cap) & space.alone_C
         self.quick_C: Floats = np.where(possible_C, self._objective(mean_C, self._usd_C), np.inf)
 
@@ -87,6 +89,7 @@ class FullPricing:
         ]
         self.plans_C: Ints = np.array(plans_K, np.int64)[self._kind_C]
         self.total = int(self.plans_C.sum())
+        self.generation_C: Floats = space.generation_bound_CB.mean(axis=1)
         self.quick_C: Floats = np.min([self._quick_C(mode) for mode in problem.modes], axis=0)
 
     def _usable_T(self, config: int, mode: RlMode) -> Bools:

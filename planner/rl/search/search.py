@@ -87,7 +87,8 @@ def proven_status(objective: float, bound: float, gap: float) -> Status:
 def solve(problem: RlProblem, *, time_limit_s: float | None = None, gap: float = 0.0) -> RlSolution[RlPlan]:
     """The best plan of `problem`; exact but for a time limit or a `gap` above 0. Raises PlannerError for bad input.
 
-    The same problem gives the same plan: ties go to the configuration met first, and nothing is drawn at random.
+    The same problem gives the same plan: ties go to the first mode, the shortest rollout and the fewest GPUs among the
+    plans that were simulated (`ConfigurationSearch.settle`), and nothing is drawn at random.
     """
     validate(problem)
     started = time.perf_counter()
@@ -95,6 +96,8 @@ def solve(problem: RlProblem, *, time_limit_s: float | None = None, gap: float =
     pricing = pricing_of(space)
     search = ConfigurationSearch(pricing, Simulations(space).rollout)
     reason = search_all([search], gap, started + time_limit_s if time_limit_s is not None else np.inf)
+    if reason == "finished":
+        search.settle(space.gpus_T)
     plan = _plan(space, search.best_at)
     seen, pruned, took = search.seen, pricing.total - search.seen, time.perf_counter() - started
     if plan is None and reason == "time_limit":

@@ -294,6 +294,16 @@ class RlSpace:
         sync_T = np.where(np.isfinite(sync_P), sync_P, 0.0)[self.table.pool_T]
         return np.asarray(sync_T + (turns if mode.placement == "hybrid" else 0.0))
 
+    def gpus_T(self, config: int, mode: int) -> Ints:
+        """GPUs that plans take, those that roles share counted once; of the only plan where nothing trains. [T]"""
+        used_P, trains_T = self.gpus_CP[config], self.table.gpus_T
+        beside = int(used_P.sum() + self.serving_gpus_SP[self.serving_C[config]].sum())
+        if not len(trains_T):
+            return np.array([beside])
+        if self.problem.modes[mode].placement != "disaggregated":
+            trains_T = np.maximum(0, trains_T - used_P[self.table.pool_T])
+        return np.asarray(beside + trains_T)
+
     def usd_per_s_T(self, config: int, mode: RlMode) -> Floats:
         """Dollars a second of all GPUs that a plan takes."""
         used, table = self.gpus_CP[config], self.table
