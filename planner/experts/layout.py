@@ -140,18 +140,19 @@ def _fresh(
     if steps is None:
         steps = STEPS if float(problem.slots_R.mean()) >= FEW_SLOTS else MORE_STEPS
     spread = solver(problem, tolerance=tolerance, steps=steps, seed=seed).solution
+    if is_small(problem) and (spread is None or _above(problem, spread, tolerance)):
+        spread = better(problem, spread, free=shares == "free")
     if spread is None:
         raise PlannerError(
             f"no layout was found for layer {layer}",
             where="layout",
             hint="allow experts on more ranks, or give the ranks more slots",
         )
-    listed = shares == "equal" and is_small(problem) and _above(problem, spread, tolerance)
-    return better(problem, spread) if listed else spread
+    return spread
 
 
 def _above(problem: SpreadProblem, spread: Spread, tolerance: float) -> bool:
-    return float(bin_times(problem, spread.item_P).max()) > time_bound(problem) * (1.0 + tolerance)
+    return float(bin_times(problem, spread.item_P, spread.share_P).max()) > time_bound(problem) * (1.0 + tolerance)
 
 
 def require_resident(resident_LP: npt.ArrayLike, problems: list[SpreadProblem], ranks: Ranks) -> list[Ints]:

@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
+from expert_layouts import least_imbalance
 from expert_loads import imbalance, zipf_loads
 
 from planner.errors import PlannerError
 from planner.experts.ahead import plan_ahead, uncertainty_of
-from planner.experts.layout import plan_layout
-from planner.experts.ranks import linear_layout, make_ranks
+from planner.experts.layout import Shares, plan_layout
+from planner.experts.ranks import Ranks, linear_layout, make_ranks
 from planner.experts.steps import StepPlanner
 
 RANKS = make_ranks(16, 9, ranks_per_node=8)
@@ -33,6 +34,25 @@ def test_free_shares_are_at_least_as_balanced_and_add_up_to_one() -> None:
         assert carried == pytest.approx(np.ones(128))
         ratio = imbalance(ranks, free.expert_LP[layer], LOADS[layer], free.quota_LP[layer])
         assert ratio == pytest.approx(free.imbalance_L[layer])
+
+
+@pytest.mark.parametrize("shares", ["equal", "free"])
+def test_few_experts_on_few_ranks_are_laid_out_best_of_all_wherever_they_may_be(shares: Shares) -> None:
+    compared = 0
+    for seed in range(40):
+        draws = np.random.default_rng(seed)
+        experts, count = int(draws.integers(2, 6)), int(draws.integers(2, 4))
+        slots_R, load_E = draws.integers(1, min(experts, 3) + 1, count), draws.lognormal(0.0, 1.0, experts)
+        speed_R, allowed_ER = draws.choice([0.5, 1.0, 1.4], count), draws.random((experts, count)) < 0.8
+        plain = (values.tolist() for values in (load_E, slots_R, speed_R, allowed_ER))
+        best = least_imbalance(*plain, free=shares == "free")
+        if np.isfinite(best):
+            ranks = Ranks(slots_R, speed_R, np.zeros(count, np.int64))
+            layout = plan_layout(load_E[None], ranks, shares=shares, allowed_ER=allowed_ER)
+            assert layout.imbalance_L[0] == pytest.approx(best, rel=1e-5)
+            assert layout.bound_L[0] <= best * (1 + 1e-9)
+            compared += 1
+    assert compared > 12
 
 
 def test_layers_with_fewer_slots_leave_the_others_empty() -> None:

@@ -1,4 +1,4 @@
-"""Copies of items in slots of bins as integer programs: equal shares, free shares, and shares for given places.
+"""Copies of items in slots of bins as programs: equal shares, and shares for given places.
 
 Small instances only. All take weights [E], slots [R] and speeds [R]; `allowed_ER` says which bin may hold which item.
 """
@@ -48,39 +48,6 @@ def equal_shares_model(
         model.add(total(y[e, n, r] for e, n in here) == float(S[r]), name=f"C3[{r}]")
         load = total(float(unit * w[e] / n) * y[e, n, r] for e, n in here)
         model.add(load - float(v[r]) * T <= 0, name=f"C4[{r}]")
-    return model
-
-
-def free_shares_model(weight_E: Floats, slots_R: Ints, speed_R: Floats, allowed_ER: Bools | None = None) -> LinearModel:
-    """Copies with free shares.
-
-    Sets        e in E items, r in R bins
-    Variables   y_er in {0,1} r holds e;  x_er >= 0 weight of e carried by r;  T slowest bin
-    Minimise    T
-    (C1) sum_r x_er = w_e        for e      all weight is carried
-    (C2) x_er <= w_e y_er        for e, r   only where a copy is
-    (C3) sum_e y_er <= S_r       for r      slots
-    (C4) sum_e x_er <= v_r T     for r      T bounds every bin
-    (C5) sum_r y_er >= 1         for e      every item is somewhere
-    """
-    E, R = range(len(weight_E)), range(len(slots_R))
-    w, v, S = weight_E, speed_R, slots_R
-    a = np.ones((len(E), len(R)), np.bool_) if allowed_ER is None else allowed_ER
-    model = LinearModel()
-    y = {(e, r): model.binary(f"y[{e},{r}]") for e in E for r in R if a[e, r]}
-    x = {(e, r): model.continuous(f"x[{e},{r}]", 0.0, float(w[e])) for e in E for r in R if a[e, r]}
-    T = model.continuous("T", 0.0, float(w.sum() / v.min()))
-    model.minimise(T)
-    for e in E:
-        own = [r for r in R if a[e, r]]
-        model.add(total(x[e, r] for r in own) == float(w[e]), name=f"C1[{e}]")
-        for r in own:
-            model.add(x[e, r] - float(w[e]) * y[e, r] <= 0, name=f"C2[{e},{r}]")
-        model.add(total(y[e, r] for r in own) >= 1, name=f"C5[{e}]")
-    for r in R:
-        here = [e for e in E if a[e, r]]
-        model.add(total(y[e, r] for e in here) <= float(S[r]), name=f"C3[{r}]")
-        model.add(total(x[e, r] for e in here) - float(v[r]) * T <= 0, name=f"C4[{r}]")
     return model
 
 

@@ -33,6 +33,7 @@ FRESH = range(1, 7)  # streams that the figures of a plan are of
 CHECKED = range(7, 15)  # streams that a check simulates
 ROUNDS = 12  # of choices, each to keep a larger share on the stream that is chosen on
 T_ONE_SIDED = 2.015  # 95 % of Student's distribution with five degrees of freedom: six streams
+ROUNDING = 1e-9  # of a share
 MARGIN = 0.002  # added to that share beyond what fresh streams fell short by
 
 
@@ -55,7 +56,7 @@ class Reached:
         return self.share(limit) - T_ONE_SIDED * error
 
     def keeps(self, limits: tuple[TimeLimit, ...]) -> bool:
-        return all(self.sure(limit) >= limit.share for limit in limits)
+        return all(self.sure(limit) >= limit.share - ROUNDING for limit in limits)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
