@@ -93,8 +93,8 @@ def next_best(problem: Any, most: int) -> list[float | None]:  # noqa: ANN401 - 
 
 def alike(told: list[float | None], wanted: list[float], tolerance: float) -> bool:
     return len(told) == len(wanted) and all(
-        one is not None and abs(one - other) <= tolerance * max(abs(other), 1.0)
-        for one, other in zip(told, wanted, strict=True)
+        value is not None and abs(value - other) <= tolerance * max(abs(other), 1.0)
+        for value, other in zip(told, wanted, strict=True)
     )
 
 

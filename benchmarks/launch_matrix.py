@@ -75,11 +75,11 @@ def role(function: str, degrees: dict[str, int], replicas: int, first: int) -> R
 def modes(model: str) -> dict[str, Case]:
     """The three plans of a model."""
     tp, spread = MODELS[model]
-    one, wide = {"tp": tp}, {"dp": 16, "ep": 16} if spread else {"tp": 8, "pp": 2}
+    narrow, wide = {"tp": tp}, {"dp": 16, "ep": 16} if spread else {"tp": 8, "pp": 2}
     names = {"default": {"name": model}}
     return {
-        "whole requests": Case((role("colocated", one, 2, 0),), names, 2),
-        "2P:1D": Case((role("prefill", one, 2, 0), role("decode", one, 1, 16)), names, 3),
+        "whole requests": Case((role("colocated", narrow, 2, 0),), names, 2),
+        "2P:1D": Case((role("prefill", narrow, 2, 0), role("decode", narrow, 1, 16)), names, 3),
         "over nodes": Case((role("colocated", wide, 1, 0),), names, 2),
     }
 

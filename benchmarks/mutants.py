@@ -1,12 +1,12 @@
-"""Mutation testing: small faults planted one at a time, each of which some test of its module should see.
+"""Mutation testing: small faults injected one at a time, each of which some test of its module should see.
 
-Faults are planted where a wrong answer would be believed: in `solvers/`, in the costs, and in the bounds, formulations,
-evaluations and checks of every kind of plan. A fault changes one place: a comparison that takes or leaves equality, a
-sum for a difference, `min` for `max`, a condition turned round, a constant, a statement left out (the operators of
-DeMillo, Lipton and Sayward, IEEE Computer 1978, as far as Python has them). It is run against the test files that
-import its module, nearest first, until one test fails. `python benchmarks/mutants.py` draws 200 by seed and takes up
-to an hour in two processes; what is done is kept in `--results` and not run again. Survivors are listed, with the
-reason where `benchmarks/data/mutants.yaml` gives one.
+Faults are injected where a wrong answer would be believed: in `solvers/`, in the costs, and in the bounds,
+formulations, evaluations and checks of every kind of plan. A fault changes one place: a comparison that takes or leaves
+equality, a sum for a difference, `min` for `max`, a condition turned round, a constant, a statement left out (the
+operators of DeMillo, Lipton and Sayward, IEEE Computer 1978, as far as Python has them). It is run against the test
+files that import its module, nearest first, until one test fails. `python benchmarks/mutants.py` draws 200 by seed and
+takes up to an hour in two processes; what is done is kept in `--results` and not run again. Survivors are listed, with
+the reason where `benchmarks/data/mutants.yaml` gives one.
 """
 
 import argparse
@@ -284,7 +284,7 @@ def module_name(path: Path) -> str:
 
 
 def list_mutants(area: str) -> list[Mutant]:
-    """Every fault that can be planted in the modules of an area."""
+    """Every fault that can be injected into the modules of an area."""
     mutants = []
     for path in sorted({path for pattern in AREAS[area] for path in ROOT.glob(pattern)}):
         planter = _Planter()

@@ -65,10 +65,10 @@ def of(told: list[Segment], value: float) -> float | None:
     return next(segment.objective for segment in reversed(told) if segment.low <= value * (1 + 1e-9))
 
 
-def _same(one: float | None, other: float | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    return abs(one - other) <= 1e-6 * max(abs(one), abs(other))
+def _same(value: float | None, other: float | None) -> bool:
+    if value is None or other is None:
+        return value is other
+    return abs(value - other) <= 1e-6 * max(abs(value), abs(other))
 
 
 if __name__ == "__main__":

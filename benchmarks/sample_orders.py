@@ -1,8 +1,8 @@
 """How far orders of unlike micro-batches are from the optimum, on cases too large for the exact part of the method.
 
 Seeded cases in the form of `mm_order_2x6` (first and last rank uneven, those between alike). The optimum comes from the
-definition, by code of its own: the best order of every subset of a replica's size that is below ours, passes played one
-by one as 1F1B lists them, and then the best cover of all micro-batches by such subsets. Takes minutes a case.
+definition, by code of its own: the best order of every subset of a replica's size that is below ours, passes simulated
+one by one as 1F1B lists them, and then the best cover of all micro-batches by such subsets. Takes minutes a case.
 
     python benchmarks/sample_orders.py [--quick] [--cases 2x8,3x6] [--seeds 4]
 """

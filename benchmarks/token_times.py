@@ -141,27 +141,27 @@ def simulated(cell: Cell, count: int) -> tuple[Floats, Floats, Answers]:
 
 def formulas(cell: Cell, answers: Answers) -> tuple[GapAverages, GapAverages]:
     """At the load, and at the full batch."""
-    one, joining = np.ones(1), 1.0 if cell.role == "decode" else 0.0
+    ones, joining = np.ones(1), 1.0 if cell.role == "decode" else 0.0
     added_s = cell.by_sequences / cell.places
     freely = 1.0 - cell.rate_per_s * cell.prompt_s  # the share of time that prompts leave
     held = cell.rate_per_s * cell.answer / freely
     sequences = min(held * cell.pace_s(0.0) / (1.0 - held * added_s), cell.places)
-    pace_s = cell.pace_s(sequences) * one
-    now = SteadySteps(pace_s, pace_s / freely, sequences * one, one, one, 0.0 * one, 0.0 * one, joining)
-    full = SteadySteps(one, cell.full_s * one, cell.places * one, one, one, 0.0 * one, 0.0 * one, joining)
-    return now.below_full_batch(answers, added_s * one), full.at_full_batch(answers)
+    pace_s = cell.pace_s(sequences) * ones
+    now = SteadySteps(pace_s, pace_s / freely, sequences * ones, ones, ones, 0.0 * ones, 0.0 * ones, joining)
+    full = SteadySteps(ones, cell.full_s * ones, cell.places * ones, ones, ones, 0.0 * ones, 0.0 * ones, joining)
+    return now.below_full_batch(answers, added_s * ones), full.at_full_batch(answers)
 
 
 def gaps_of(cell: Cell, answers: Answers, *, capped: bool) -> TokenGaps:
     """Gaps at the load, in steps whose room for prompts is known or not."""
-    one, joining = np.ones(1), 1.0 if cell.role == "decode" else 0.0
+    ones, joining = np.ones(1), 1.0 if cell.role == "decode" else 0.0
     freely = 1.0 - cell.rate_per_s * cell.prompt_s
     held = cell.rate_per_s * cell.answer / freely
     sequences = min(held * cell.pace_s(0.0) / (1.0 - held * cell.by_sequences / cell.places), cell.places)
-    pace_s, steps = cell.pace_s(sequences) * one, answers.mean_tokens * one
-    parts = one / cell.prompts if cell.role == "colocated" else 0.0 * one
-    prompts = StepPrompts.of_batch(sequences * one, steps, parts, one, answers.prompt_cv2)
-    most_s = cell.prompts * cell.prompt_s * one if capped and cell.role == "colocated" else None
+    pace_s, steps = cell.pace_s(sequences) * ones, answers.mean_tokens * ones
+    parts = ones / cell.prompts if cell.role == "colocated" else 0.0 * ones
+    prompts = StepPrompts.of_batch(sequences * ones, steps, parts, ones, answers.prompt_cv2)
+    most_s = cell.prompts * cell.prompt_s * ones if capped and cell.role == "colocated" else None
     return TokenGaps.of_steps(pace_s, pace_s / freely, prompts, 1.0 / np.maximum(steps - 1.0, 1.0), joining, most_s)
 
 

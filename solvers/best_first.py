@@ -27,7 +27,7 @@ L = TypeVar("L")
 class BestFirst(ABC, Generic[L]):
     """One search for the least value. Subclasses push leaves where a node is opened, and lower `value` by a leaf.
 
-    A `value` given beforehand has to be beaten, by more than the share `margin` of it.
+    A `value` given beforehand has to be improved on, by more than the share `margin` of it.
     """
 
     def __init__(self, value: float = float("inf"), margin: float = 0.0) -> None:

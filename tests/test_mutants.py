@@ -1,4 +1,4 @@
-"""The faults that mutation testing plants are faults: the module reads otherwise, and still compiles."""
+"""The faults that mutation testing injects are faults: the module reads otherwise, and still compiles."""
 
 import ast
 
@@ -11,10 +11,10 @@ def test_every_pattern_of_an_area_names_modules() -> None:
     ]
 
 
-def test_a_planted_fault_changes_its_module_and_tests_reach_it() -> None:
+def test_an_injected_fault_changes_its_module_and_tests_reach_it() -> None:
     for mutant in mutants.draw_mutants(24, 0, ""):
         original = ast.unparse(ast.parse((mutants.ROOT / mutant.path).read_text()))
-        planted = ast.unparse(mutants.mutated_source(mutant))
-        assert planted != original, mutant
-        compile(planted, mutant.path, "exec")
+        mutated = ast.unparse(mutants.mutated_source(mutant))
+        assert mutated != original, mutant
+        compile(mutated, mutant.path, "exec")
         assert mutants.ANSWERS in mutants.tests_of(mutant)

@@ -1,6 +1,6 @@
 """The optimum of orders of unlike micro-batches, by code of its own (numba): the best order of every subset, a cover.
 
-Passes are played one by one as 1F1B lists them for each rank. What first samples fix is played once; the rest
+Passes are simulated one by one as 1F1B lists them for each rank. What first samples fix is simulated once; the rest
 takes at least, on every rank, what is left to do there and the least way back from it.
 """
 

@@ -1,7 +1,7 @@
 """Small generated samples in the layouts of ../shared/data, for benchmarks that have no measured data at hand.
 
 A sample shows that a benchmark runs and says nothing about accuracy: where the layout has measured times, they are the
-planner's own price (or a stated formula) times a planted factor of each group and noise of each row, all drawn from
+planner's own price (or a stated formula) times a drawn factor of each group and noise of each row, all drawn from
 `SEED`. No figure of a measured table, of a published instance or of a trace is in here, and there are no scorers.
 """
 

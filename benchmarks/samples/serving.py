@@ -69,7 +69,7 @@ def _deployments(engines: tuple[tuple[str, str, str], ...], name: str) -> Iterat
 
 
 def _timed(rows: Iterator[Row], stream: int) -> Iterator[Row]:
-    """The rows that are priced, with times: the estimate by a planted factor of the group and noise of the row."""
+    """The rows that are priced, with times: the estimate by a drawn factor of the group and noise of the row."""
     from planner.estimate.case import Case
     from planner.estimate.evaluate import Estimate, evaluate
     from planner.estimate.measured import case_of_row

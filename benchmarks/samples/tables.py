@@ -1,4 +1,4 @@
-"""How samples are drawn: cases by seed, tables by planted factors of groups and noise of rows, as CSV text."""
+"""How samples are drawn: cases by seed, tables by drawn factors of groups and noise of rows, as CSV text."""
 
 import csv
 import io
@@ -13,18 +13,18 @@ GROUP_DEVIATION, ROW_DEVIATION = 0.2, 0.05  # of the logarithm of a time: betwee
 
 
 class Noise:
-    """Lognormal factors: one planted for each group, times one of each row."""
+    """Lognormal factors: one drawn for each group, times one of each row."""
 
     def __init__(self, stream: int, between: float = GROUP_DEVIATION) -> None:
         self.between = between
         self.draws = np.random.default_rng((SEED, stream))
-        self.planted: dict[str, float] = {}
+        self.group_factors: dict[str, float] = {}
 
     def factor(self, group: str) -> float:
         """Of the next row of `group`."""
-        if group not in self.planted:
-            self.planted[group] = float(np.exp(self.draws.normal(0.0, self.between)))
-        return self.planted[group] * float(np.exp(self.draws.normal(0.0, ROW_DEVIATION)))
+        if group not in self.group_factors:
+            self.group_factors[group] = float(np.exp(self.draws.normal(0.0, self.between)))
+        return self.group_factors[group] * float(np.exp(self.draws.normal(0.0, ROW_DEVIATION)))
 
 
 def case_draws(stream: int) -> np.random.Generator:

@@ -101,7 +101,7 @@ def _row(
 
 
 def _timed(rows: Iterable[Row], stream: int) -> Iterator[Row]:
-    """The rows with step times: the price by a planted factor of the group and noise of the row."""
+    """The rows with step times: the price by a drawn factor of the group and noise of the row."""
     from planner.costs.training.step import step_time
     from planner.estimate.training_rows import completed, config_of_row
 

@@ -62,7 +62,7 @@ def hand_over_all(resolved: "Resolved", most: int, limits: "Limits", output: str
         for place, plan in enumerate(answer.plans, 1):
             write_data(plan_json(plan), str(path if place == 1 else path.with_suffix(f".{place}{path.suffix}")))
     if len(answer.plans) < most:
-        say(f"note: no more than {len(answer.plans)} plans are told apart")
+        say(f"note: no more than {len(answer.plans)} plans are distinct")
     return 0
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from planner.simulate.prefixes.tiers_spec import CacheSpec
 
 SCHEMA = "planner.cache_report/1"
-_NOTHING_SHARED = "no block is asked for twice: a cache of any size hits nothing"
+_NOTHING_SHARED = "no block is requested twice: a cache of any size hits nothing"
 
 
 def cache(
@@ -96,9 +96,9 @@ def _text(data: dict[str, Any], known: dict[str, Any], answer: "Sized | None", s
     heavy = known["heavy_blocks"]
     rows = [
         ("requests", str(known["requests"])),
-        ("blocks asked for", f"{known['accesses']}, {known['distinct_blocks']} distinct"),
-        ("asked for before", f"{known['reused_share']:.1%}"),
-        ("in 1 % of prompts", f"{heavy['count']} blocks, {heavy['share_of_accesses']:.1%} of what is asked for"),
+        ("blocks requested", f"{known['accesses']}, {known['distinct_blocks']} distinct"),
+        ("requested before", f"{known['reused_share']:.1%}"),
+        ("in 1 % of prompts", f"{heavy['count']} blocks, {heavy['share_of_accesses']:.1%} of all requested"),
         *(
             (
                 f"working set of {each['window_s']:g} s",

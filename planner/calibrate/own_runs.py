@@ -71,7 +71,7 @@ def believe(rows: Sequence[ServingRow], calibration: str, store: ProfileStore | 
         if not isinstance(estimate, Estimate):
             left_out.append(f"{row.case.id}: {estimate.reason}")
         elif row.tpot_s is None or row.case.osl < 2:
-            left_out.append(f"{row.case.id}: no time per output token is told")
+            left_out.append(f"{row.case.id}: no time per output token is stated")
         elif not known.groups or group in known.groups:
             left_out.append(f"{row.case.id}: the costs were fitted to runs of its group ({group})")
         else:

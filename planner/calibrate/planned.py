@@ -26,7 +26,7 @@ def deploy_planned(path: str, facts: Mapping[str, str]) -> Deploy:
     foreign = [name for name in facts if name not in _TAKEN]
     if foreign:
         raise PlannerError(
-            f"`{foreign[0]}` is told by the plan",
+            f"`{foreign[0]}` is stated by the plan",
             where="--fact",
             hint=f"leave it out; with `--plan` a fact may be {', '.join(_TAKEN)}",
         )

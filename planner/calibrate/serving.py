@@ -133,7 +133,7 @@ def _read_report(text: str, path: str, deploy: Deploy, facts: Mapping[str, str],
         name = path if len(runs) == 1 else f"{path} run {number}"
         reason = _unusable(run)
         if reason is None and len(runs) > 1 and run.load.concurrency is None and run.load.rate_per_s is None:
-            reason = "neither requests at a time nor a second are told" if not _has_load(facts) else None
+            reason = "neither requests at a time nor a second are stated" if not _has_load(facts) else None
         if reason is not None:
             records.left_out.append(f"{name}: {reason}")
             continue
@@ -157,7 +157,7 @@ def _unusable(run: MeasuredRun) -> str | None:
     if run.failed_share > MOST_FAILED:
         return f"{run.failed} of {run.completed + run.failed} requests failed"
     if _typical(run, "ttft_s") is None and _typical(run, "tpot_s") is None:
-        return "neither TTFT nor TPOT is told (it takes a streamed run)"
+        return "neither TTFT nor TPOT is stated (it takes a streamed run)"
     return None
 
 

@@ -185,7 +185,7 @@ def _cells(limit: StatedLimit, chance: float | None) -> tuple[str, ...]:
     interval = NOTHING
     if limit.interval is not None:
         interval = f"{span(*(shown(limit.metric, end) for end in limit.interval))} ({limit.confidence:.0%})"
-    word = limit.verdict or {True: "kept", False: "broken", None: "not told"}[limit.kept]
+    word = limit.verdict or {True: "kept", False: "broken", None: "unknown"}[limit.kept]
     sure = NOTHING if chance is None else f"{chance:.0%}"
     name, of = limit.metric.removesuffix("_s"), limit.of or "plan"
     bound = f"{limit.sense} {shown(limit.metric, limit.bound)}"

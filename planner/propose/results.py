@@ -28,7 +28,7 @@ def read_results(given: Sequence[str], question: Question) -> tuple[list[Result]
         for row in records.rows:
             names = same_deployments(question, row.case) if row.reader == TABLE else [row.case.id]
             if not names or row.ttft_s is None or row.tpot_s is None:
-                what = "TTFT or TPOT is not told" if names else "is a run of no alternative"
+                what = "TTFT or TPOT is not stated" if names else "is a run of no alternative"
                 left_out.append(f"{path}: {row.case.id}: {what}")
                 continue
             results.append(Result(names[0], row.ttft_s, row.tpot_s))

@@ -326,11 +326,13 @@ def test_a_plan_predicts_and_simulates_its_role_as_an_estimate_of_it_does(tmp_pa
 def test_a_run_makes_its_own_deployment_as_sure_as_reruns_are(tmp_path: Path) -> None:
     """Margins of a confidence and the chance of a limit are those of what the run leaves to know, on its side of it."""
     path, problem = own_calibration(tmp_path, 12.0), tmp_path / "problem.yaml"
-    one = PROBLEM.replace("gpus: 2", "gpus: 1") + "options: {modes: [colocated], max_batch: [8], judged_by: queueing}\n"
+    text = (
+        PROBLEM.replace("gpus: 2", "gpus: 1") + "options: {modes: [colocated], max_batch: [8], judged_by: queueing}\n"
+    )
 
     def solved(calibration: str = path, confidence: str = "", clients: int = 8) -> Envelope:
         slo = f"40ms{confidence}}}, load: {{concurrency: {clients}}}"
-        problem.write_text(one.replace("15ms}", slo), encoding="utf-8")
+        problem.write_text(text.replace("15ms}", slo), encoding="utf-8")
         return solve(load_problem(problem, overrides=[f"costs.calibration={calibration}"]))
 
     unsure, sure = (solved(each, ", confidence: 90%") for each in ("default", path))

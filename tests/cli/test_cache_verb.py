@@ -89,7 +89,7 @@ def test_turns_of_conversations_share_the_blocks_before_them(run: "Run", tmp_pat
 def test_a_trace_that_shares_nothing_is_said_to_share_nothing(run: "Run", tmp_path: Path) -> None:
     shown = run("cache", str(trace(tmp_path / "t.jsonl", 1)))
     assert shown.code == 0
-    assert "no block is asked for twice" in shown.out
+    assert "no block is requested twice" in shown.out
 
 
 def test_other_policies_stand_beside(run: "Run", tmp_path: Path) -> None:

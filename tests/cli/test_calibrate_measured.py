@@ -72,7 +72,7 @@ def test_a_report_of_llm_d_that_tells_the_stack_needs_no_fact(run: "Run", name: 
 def test_runs_of_a_sweep_are_rows_but_those_without_a_load(run: "Run") -> None:
     done = run("calibrate", report("guidellm_sweep.json"), *facts())
     assert "2 rows read as guidellm" in done.out
-    assert "run 3: neither requests at a time nor a second are told" in done.err
+    assert "run 3: neither requests at a time nor a second are stated" in done.err
 
 
 @pytest.mark.parametrize("name", FACTS)
@@ -105,7 +105,7 @@ def test_a_plan_tells_the_deployment(run: "Run", plan: Path) -> None:
 def test_what_a_plan_tells_is_no_fact(run: "Run", plan: Path) -> None:
     done = run("calibrate", report("vllm_bench.json"), "--plan", str(plan), "--fact", "tp=2")
     assert done.code == 2
-    assert "`tp` is told by the plan" in done.err
+    assert "`tp` is stated by the plan" in done.err
 
 
 def test_facts_go_before_what_a_report_tells(run: "Run") -> None:

@@ -143,10 +143,10 @@ def test_forwarded_tokens_cross_between_domains_as_often_as_in_serving() -> None
     kernels = [k for k in layer_kernels(MACHINE, arch.layers[0], config.shard) if k.kind == "ep" and k.part == FORWARD]
     rows = np.array([TOKENS * arch.hidden_size * 2.0])
     copies = distinct_places(np.array([16.0]), ffn.experts_per_token, ffn.num_experts)
-    one, group = np.ones(1), np.array([16.0])
+    ones, group = np.ones(1), np.array([16.0])
     sent = Collective(
-        "dispatch", 1.0, "all_to_all", rows * copies, group, one,
-        choices=ffn.experts_per_token, among=ffn.num_experts, forwarded=one,
+        "dispatch", 1.0, "all_to_all", rows * copies, group, ones,
+        choices=ffn.experts_per_token, among=ffn.num_experts, forwarded=ones,
     )  # fmt: skip
     served = route(sent, Pool("pool", find_node("h100_sxm"), 2).topology())
     assert sum(kernel.outside_s for kernel in kernels) == pytest.approx(2 * float(served.outside_s[0]))

@@ -180,7 +180,7 @@ def test_another_version_is_used_with_a_note(ideal: Roofline, store_of: StoreOf)
     pricer = _profiled(ideal, store, version="0.23.0")
     priced = pricer.price(_operator("gemm", _points("gemm", near)))
     assert priced.seconds == pytest.approx(np.array(near["latency"]) * 1e-3, rel=1e-9)
-    assert pricer.notes == {"gemm: vllm 0.23.0 asked, tables of 0.24.0 used"}
+    assert pricer.notes == {"gemm: vllm 0.23.0 requested, tables of 0.24.0 used"}
 
 
 def test_another_engine_is_used_with_a_note(ideal: Roofline, store_of: StoreOf) -> None:

@@ -101,12 +101,12 @@ def test_generated_runs_are_the_same_again() -> None:
     assert all(float(row["step_time_s"]) > 0.0 and row["note"] == "generated" for row in rows)
 
 
-def test_a_factor_is_planted_for_each_group() -> None:
+def test_a_factor_is_drawn_for_each_group() -> None:
     noise = Noise(1)
     drawn = {group: np.log([noise.factor(group) for _ in range(200)]) for group in ("first", "second")}
     means = {group: logarithms.mean() for group, logarithms in drawn.items()}
     assert abs(means["first"] - means["second"]) > 10 * ROW_DEVIATION / 200**0.5
-    assert all(abs(means[group] - np.log(planted)) < ROW_DEVIATION for group, planted in noise.planted.items())
+    assert all(abs(means[group] - np.log(factor)) < ROW_DEVIATION for group, factor in noise.group_factors.items())
 
 
 MINIMISED = [

@@ -66,7 +66,7 @@ class _Handler(BaseHTTPRequestHandler):
             os._exit(7)
         known.answered += 1
         if known.status != 200:
-            self._answer(known.status, {"error": "planted"})
+            self._answer(known.status, {"error": "injected"})
             return
         tokens = int(body.get("max_completion_tokens") or body.get("max_tokens") or 8)
         self.send_response(200)

@@ -60,13 +60,13 @@ def test_measured_times_are_those_of_the_server() -> None:
         assert 0.95 * least <= measured[metric]["p50"] <= 10.0 * least, metric  # slower where the machine is busy
 
 
-def test_a_planted_violation_of_the_ttft_limit_is_found() -> None:
+def test_an_injected_violation_of_the_ttft_limit_is_found() -> None:
     failed = failures(check_url(Behaviour(ttft_s=0.2), slo={"ttft": {"p95_s": 0.1}}, predicted={"ttft_s": 0.2}))
     assert set(failed) == {"engine.slo.ttft"}
     assert "at most 100 ms" in failed["engine.slo.ttft"]
 
 
-def test_a_planted_violation_of_the_tpot_limit_is_found() -> None:
+def test_an_injected_violation_of_the_tpot_limit_is_found() -> None:
     failed = failures(check_url(Behaviour(tpot_s=0.06), slo={"tpot": {"mean_s": 0.03}}, predicted={"tpot_s": 0.06}))
     assert set(failed) == {"engine.slo.tpot"}
 

@@ -155,7 +155,7 @@ def test_partial_results_are_kept_when_a_rank_dies(
     bench_plan: BenchPlan, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", PYTHON_PATH)
-    monkeypatch.setattr(execution, "ENTRY", "planted_faults:run_rank_that_dies_in_its_second_step")
+    monkeypatch.setattr(execution, "ENTRY", "injected_faults:run_rank_that_dies_in_its_second_step")
     plan = bench_plan("serve", {"decode": {}})
     code = main(["check", str(plan), "--level", "execute", "--cut", "layers=1", "--tolerance", LENIENT])
     assert code == 1

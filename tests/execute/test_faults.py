@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from planted_faults import LONG_S
+from injected_faults import LONG_S
 from rank_environment import ENVIRONMENT, HAS_TORCH, free_port
 
 from planner.execute.ranks.launch import JobOutcome, Rendezvous, TimeLimits, progress_path, run_local, run_torchrun
@@ -22,7 +22,7 @@ needs_torch = pytest.mark.skipif(not HAS_TORCH, reason="torch is not installed")
 
 
 def _run(fault: str, folder: Path, limits: TimeLimits = PATIENT, num_ranks: int = 2) -> JobOutcome:
-    job = {"entry": "planted_faults:run", "fault": fault, "rank": 1}
+    job = {"entry": "injected_faults:run", "fault": fault, "rank": 1}
     return run_local(job, num_ranks, folder, limits, ENVIRONMENT)
 
 
@@ -84,7 +84,7 @@ def test_a_rank_that_is_busy_for_ever_meets_the_time_limit(tmp_path: Path) -> No
 def test_a_step_that_is_expected_to_take_long_is_no_hang_until_it_takes_far_longer(
     spent_s: float, ends: bool, tmp_path: Path
 ) -> None:
-    job = {"entry": "planted_faults:compute_for_long", "expected_s": 30.0 if ends else 1.0, "spent_s": spent_s}
+    job = {"entry": "injected_faults:compute_for_long", "expected_s": 30.0 if ends else 1.0, "spent_s": spent_s}
     outcome = run_local(job, 1, tmp_path, FAST, ENVIRONMENT)
     assert [fault.kind for fault in outcome.faults] == ([] if ends else [FaultKind.HANG])
     assert ends or outcome.wall_s >= 4.0
@@ -110,7 +110,7 @@ def test_ranks_that_do_well_leave_results_and_no_fault(tmp_path: Path) -> None:
 def test_no_rank_outlives_the_process_that_started_it(tmp_path: Path) -> None:
     code = (
         "from pathlib import Path; from planner.execute.ranks.launch import *;"
-        f"run_local({{'entry': 'planted_faults:run', 'fault': 'busy', 'rank': 1}}, 2, Path({str(tmp_path)!r}),"
+        f"run_local({{'entry': 'injected_faults:run', 'fault': 'busy', 'rank': 1}}, 2, Path({str(tmp_path)!r}),"
         f" TimeLimits(), {ENVIRONMENT!r})"
     )
     parent = subprocess.Popen([sys.executable, "-c", code])
@@ -128,7 +128,7 @@ def test_no_rank_outlives_the_process_that_started_it(tmp_path: Path) -> None:
 
 @needs_torch
 def test_a_rank_that_dies_explains_the_broken_collective_of_the_other(forked_ranks: None, tmp_path: Path) -> None:
-    job = {"entry": "planted_faults:reduce_with_a_dead_rank", "rank": 1}
+    job = {"entry": "injected_faults:reduce_with_a_dead_rank", "rank": 1}
     outcome = run_local(job, 2, tmp_path, PATIENT, ENVIRONMENT)
     cause = _cause(outcome)
     assert (cause.kind, cause.rank, cause.operator) == (FaultKind.KILLED, 1, "ffn_all_reduce")
@@ -139,7 +139,7 @@ def test_a_rank_that_dies_explains_the_broken_collective_of_the_other(forked_ran
 
 @needs_torch
 def test_torchrun_says_which_rank_was_killed(tmp_path: Path) -> None:
-    job = {"entry": "planted_faults:run", "fault": "kill", "rank": 1}
+    job = {"entry": "injected_faults:run", "fault": "kill", "rank": 1}
     meeting = Rendezvous(ranks_per_node=2, master_port=free_port())
     limits = PATIENT
     outcome = run_torchrun(job, meeting, tmp_path, limits, ENVIRONMENT)

@@ -96,7 +96,7 @@ DOOMED_NODE = """
 import sys
 from planner.cli.main import main
 from planner.execute import execution
-execution.ENTRY = "planted_faults:run_rank_that_dies_in_its_second_step"
+execution.ENTRY = "injected_faults:run_rank_that_dies_in_its_second_step"
 sys.exit(main(sys.argv[1:]))
 """
 

@@ -105,10 +105,10 @@ def test_a_mapping_with_a_model_of_parts_is_no_configuration_of_an_engine() -> N
 
 
 def test_models_beside_the_actor_have_gpus_of_their_own() -> None:
-    one = " ".join(
+    flags = " ".join(
         f"--{name}_num_nodes 1 --{name}_num_gpus_per_node 4" for name in ("actor", "critic", "ref", "reward")
     )
-    script = f"python3 -m openrlhf.cli.train_ppo_ray {one} --vllm_num_engines 2 --vllm_tensor_parallel_size 2 {{}}\n"
+    script = f"python3 -m openrlhf.cli.train_ppo_ray {flags} --vllm_num_engines 2 --vllm_tensor_parallel_size 2 {{}}\n"
     assert read(script.format(""))["gpus"] == 20
     assert read(script.format("--colocate_actor_ref --colocate_critic_reward"))["gpus"] == 12
     assert read(script.format("--colocate_all_models"))["gpus"] == 4

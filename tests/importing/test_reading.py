@@ -210,7 +210,7 @@ def test_files_of_one_deployment_are_put_together(tmp_path: Path) -> None:
         )
         (tmp_path / f"{side}.sh").write_text(script)
     reading = read_files([str(tmp_path)], {})
-    assert [one["role"] for one in reading.fields["roles"]] == ["prefill", "decode"]
+    assert [role["role"] for role in reading.fields["roles"]] == ["prefill", "decode"]
     assert reading.fields["gpus"] == 8
     assert reading.findings == ()
 

@@ -259,7 +259,7 @@ def test_the_median_is_that_of_most_runs_however_slow_a_few_are(monkeypatch: pyt
         now_s[0] += 0.5 if next(runs) % 10 == 0 else 0.02
 
     monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=lambda: now_s[0]))
-    measured = timing.time_on_cpu([PreparedKernel(run_once, "planted")])
+    measured = timing.time_on_cpu([PreparedKernel(run_once, "injected")])
     assert (measured.p10_s, measured.median_s) == pytest.approx((0.02, 0.02))
     assert measured.p90_s <= 0.5 + 1e-9
 

@@ -73,18 +73,18 @@ def test_covariances_add_up_what_alternatives_share() -> None:
     np.testing.assert_allclose(found_MM, [[0.0525, shared], [shared, 0.0525]])
 
 
-def test_constants_planted_in_errors_are_recovered() -> None:
+def test_constants_true_in_errors_are_recovered() -> None:
     fitting = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "likeness_fit.py"))
-    planted = Likeness(common=0.3, smooth=0.15, single=0.08, load_reach=2.0, layout_reach=6.0)
+    true = Likeness(common=0.3, smooth=0.15, single=0.08, load_reach=2.0, layout_reach=6.0)
     rng = np.random.default_rng(0)
     decisions = []
     for _ in range(40):
         load_M, layout_MF = rng.uniform(2, 9, 12), rng.integers(0, 3, (12, 4)).astype(float)
-        error_M = rng.multivariate_normal(np.zeros(12), planted.covariance(load_M, layout_MF))
+        error_M = rng.multivariate_normal(np.zeros(12), true.covariance(load_M, layout_MF))
         decisions.append(fitting["Errors"](error_M, load_M, layout_MF))
     fitted = fitting["fit"](decisions, TPOT)
-    assert fitted.common == pytest.approx(planted.common, rel=0.35)
-    assert fitted.single == pytest.approx(planted.single, rel=0.35)
+    assert fitted.common == pytest.approx(true.common, rel=0.35)
+    assert fitted.single == pytest.approx(true.single, rel=0.35)
     assert sum(errors.misfit(fitted) for errors in decisions) < sum(errors.misfit(TPOT) for errors in decisions)
 
 

@@ -97,7 +97,7 @@ class TableChooser:
         elif first.engine not in (OURS, self.engine, "nccl"):
             self.notes.add(f"{table}: {self.engine} has no such table, that of {first.engine} {first.version} is used")
         elif first.engine == self.engine and self.version not in (None, first.version):
-            self.notes.add(f"{table}: {self.engine} {self.version} asked, tables of {first.version} used")
+            self.notes.add(f"{table}: {self.engine} {self.version} requested, tables of {first.version} used")
         return chosen
 
 

@@ -102,7 +102,7 @@ def costs_of(envelope: Envelope) -> Calibration | str | None:
     if envelope.kind != "serve" or problem is None or not any(limited_predictions(envelope)):
         return None
     if problem.costs.calibration not in BY_NAME:
-        return "how sure the limits are is not told: the calibration file of the plan is not at hand"
+        return "how sure the limits are is not known: the calibration file of the plan is not at hand"
     calibration = load_calibration(problem.costs.calibration)
     return calibration if {"ttft", "tpot"} <= set(calibration.spreads) else None
 

@@ -86,7 +86,7 @@ def _alone(groups: Sequence[Group], front: Front) -> Sequence[Group]:
     if len(groups) > 1:
         raise groups[0].refuse(
             f"the router finds pods by one set of labels a side, and `{front.model}` has {len(groups)} such roles",
-            "emit for `lws`, where routers are told every address",
+            "emit for `lws`, where routers are given every address",
         )
     return groups
 

@@ -28,7 +28,7 @@ def until_then(envelope: Envelope, decision: Decision, hit: Collection[str]) -> 
     assert isinstance(decision, PlaceDecision)
     if not decision.hosts:
         what = f"placements of roles `{decision.roles[0].function}` are not simulated request by request"
-        raise PlannerError(what, where="--simulate", hint="leave it out: what runs on is told by replicas")
+        raise PlannerError(what, where="--simulate", hint="leave it out: what runs on follows from replicas")
     resolved = resolved_again(envelope.inputs, PlaceOptions, AtHand())
     setting = stated_setting(resolved, decision)
     groups = groups_of(setting, decision)

@@ -29,7 +29,7 @@ def until_then(envelope: Envelope, decision: Decision, lost: Mapping[str, int]) 
     """
     if envelope.kind != "serve":
         what = f"plans of kind `{envelope.kind}` are not simulated request by request"
-        raise PlannerError(what, where="--simulate", hint="leave it out: what runs on is told by replicas")
+        raise PlannerError(what, where="--simulate", hint="leave it out: what runs on follows from replicas")
     hit = {name: count for name, count in lost.items() if count}
     left = without(decision, hit)
     gone = {role.function for role in decision.roles} - {role.function for role in left.roles}

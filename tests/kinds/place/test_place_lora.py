@@ -52,7 +52,7 @@ def least_busy(rates: list[float], request_s: float, slots: int) -> float:
     for first, second in itertools.product(sets, repeat=2):
         if set(first) | set(second) != set(range(len(rates))):
             continue
-        own = [sum(rates[k] for k in mine if k not in other) for mine, other in ((first, second), (second, first))]
+        own = [sum(rates[k] for k in engine if k not in other) for engine, other in ((first, second), (second, first))]
         best = min(best, max(*own, sum(rates) / 2))
     return best * request_s
 

@@ -276,8 +276,8 @@ def test_shares_that_places_in_engines_leave_no_room_for_are_proven_impossible()
 
 
 @given(st.integers(1, 300), st.integers(1, 300))
-def test_engines_of_a_smaller_limit_are_among_those_of_a_larger_one(one: int, other: int) -> None:
-    low, high = sorted((one, other))
+def test_engines_of_a_smaller_limit_are_among_those_of_a_larger_one(limit: int, other: int) -> None:
+    low, high = sorted((limit, other))
     assert set(batch_sizes(low)) <= set(batch_sizes(high))
     assert 0.8 * low <= max(batch_sizes(low)) <= low
 

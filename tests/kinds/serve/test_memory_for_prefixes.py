@@ -183,7 +183,7 @@ def test_memory_dearer_than_what_it_saves_is_not_bought(folder: Path) -> None:
         ({"cache": {"tiers": [{**HOST, "unit": "1MB"}]}}, "a block of 512 tokens"),
         ({"cache": {"tiers": [HOST, HOST]}}, "two tiers are called `host`"),
         ({"cache": {"tiers": []}}, "tiers"),
-        ({"objective": {"minimize": "gpus"}}, "told by cost alone"),
+        ({"objective": {"minimize": "gpus"}}, "follows from cost alone"),
         ({"engine": {"host_cache": "8GB"}}, "host memory is given and decided|keep no prefixes"),
         ({"limits": {"price": "9USD/h"}}, "a cap on the price"),
     ],

@@ -41,18 +41,18 @@ class Recorded:
         return SimpleNamespace(seconds=0.01 + 1e-5 * work.tokens)
 
 
-def one(*values: float) -> list[np.ndarray[Any, np.dtype[np.float64]]]:
+def points(*values: float) -> list[np.ndarray[Any, np.dtype[np.float64]]]:
     return [np.array([value]) for value in values]
 
 
 def test_prefill_computes_the_rest_of_a_prompt_and_attends_to_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     costs, shards = Recorded(), Shards.of(1)
-    alone = prefill_alone(cast(Costs, costs), shards, *one(3000.0, 2048.0), cached=1000.0)
+    alone = prefill_alone(cast(Costs, costs), shards, *points(3000.0, 2048.0), cached=1000.0)
     assert alone.latency_s == pytest.approx(2 * (0.01 + 1e-5 * 1500))
     assert costs.work.prefill_tokens == pytest.approx(1500.0)
     assert costs.work.prefill_context == pytest.approx((1000 + (1000 + 1500)) / 2)  # in front of either chunk
     monkeypatch.setattr("planner.kinds.serve.steady.steps.formulas.ranks_in_step", lambda arch, dp: np.ones(1))
-    prefill_mixed(cast(Costs, costs), shards, *one(1000.0, 100.0, 2048.0, 8.0, 500.0, 0.01), cached=3000.0)
+    prefill_mixed(cast(Costs, costs), shards, *points(1000.0, 100.0, 2048.0, 8.0, 500.0, 0.01), cached=3000.0)
     assert costs.work.prefill_tokens == pytest.approx(1000.0)
     assert costs.work.prefill_context == pytest.approx(3000.0)
 

@@ -116,7 +116,7 @@ def test_replicas_across_pools_share_states_only_where_ranks_exchange_once_a_ste
     """ZeRO 2 and 3 exchange every micro-batch, of which the pools do different numbers."""
     search = {"cp": 1, "tp": 4, "pp": 1, "vpp": 1, "micro_batch": 1, "recompute": "none"}
     across = ReplicasSearch(jobs(problem(global_batch=8, cluster=TWO, search=search)), Limits())
-    across.plant()
+    across.set_up()
     candidates = list(across.candidates(0))
     assert {part.zero_stage for candidate in candidates for part in candidate.parts} == {0, 1}
 

@@ -59,7 +59,11 @@ def _require_decidable(resolved: Resolved) -> PrefixCacheSpec:
     sides = [getattr(first.spec, side) for side in ("input_tokens", "output_tokens")]
     names = {side.trace if isinstance(side, TraceLengths) else None for side in sides}
     refused = (
-        (problem.objective.minimize != "cost", "what memory is worth is told by cost alone", "write `minimize: cost`"),
+        (
+            problem.objective.minimize != "cost",
+            "what memory is worth follows from cost alone",
+            "write `minimize: cost`",
+        ),
         (len(others) > 0, f"memory for prefixes of {1 + len(others)} workloads is not decided", "leave one workload"),
         (
             None in names or len(names) > 1,

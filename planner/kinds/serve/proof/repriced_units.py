@@ -72,8 +72,8 @@ def _tpot_s(step_s: float, batch: int, target: Target, limit: TimeLimit) -> floa
     """The time per output token of a full unit at the statistic of a limit."""
     if limit.quantile is None:
         return step_s
-    one, step = np.ones(1), np.full(1, step_s)
-    full = SteadySteps(step, step, batch * one, one, one, 0.0 * one, 0.0 * one, JOINING_STEPS)
+    ones, step = np.ones(1), np.full(1, step_s)
+    full = SteadySteps(step, step, batch * ones, ones, ones, 0.0 * ones, 0.0 * ones, JOINING_STEPS)
     return float(full.at_full_batch(target.answers).quantile_s(limit.quantile)[0])
 
 

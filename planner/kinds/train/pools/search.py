@@ -39,8 +39,8 @@ class PoolsSearch(PlanSearch):
     def __init__(self, jobs: Sequence[TrainJob], limits: Limits, value: float = float("inf")) -> None:
         super().__init__(jobs, common_job(jobs), limits, value)
 
-    def plant(self) -> Space:
-        space, self.nodes = self.planted()
+    def set_up(self) -> Space:
+        space, self.nodes = self.space_and_nodes()
         nodes, seconds_N = self.nodes, self.bounds(self.nodes) + self.job.rates.get("step_s")
         ranks_N = np.array([shape.tp * shape.cp for shape in nodes.shapes], np.int64)[nodes.shape_N]
         gpus_N = ranks_N * nodes.pp_N * nodes.dp_N
@@ -48,7 +48,7 @@ class PoolsSearch(PlanSearch):
         return space
 
     @abstractmethod
-    def planted(self) -> tuple[Space, Nodes]:
+    def space_and_nodes(self) -> tuple[Space, Nodes]:
         """The space, and its combinations with what each pool takes."""
 
     @abstractmethod
@@ -73,7 +73,7 @@ class PoolsSearch(PlanSearch):
 class StagesSearch(PoolsSearch):
     """One pipeline with ranks on every pool, pools in this order."""
 
-    def planted(self) -> tuple[Space, Nodes]:
+    def space_and_nodes(self) -> tuple[Space, Nodes]:
         space = space_of(self.job)
         self.tally.illegal.update(space.illegal)
         nodes = nodes_of_stages(space, undominated(space, self.tables), [job.num_gpus for job in self.jobs])
@@ -127,7 +127,7 @@ class ReplicasSearch(PoolsSearch):
     """Data-parallel ranks on every pool; states are not gathered or scattered every micro-batch, since pools differ in
     how many micro-batches they do."""
 
-    def planted(self) -> tuple[Space, Nodes]:
+    def space_and_nodes(self) -> tuple[Space, Nodes]:
         spaces = [space_of(job, _replica_counts(job)) for job in self.jobs]
         for space in spaces:
             self.tally.illegal.update(space.illegal)

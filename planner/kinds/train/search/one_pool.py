@@ -77,7 +77,7 @@ class OnePoolSearch(PlanSearch):
     def placed(self, evaluation: Evaluation) -> Evaluation:
         return waiting(evaluation)
 
-    def plant(self) -> Space:
+    def set_up(self) -> Space:
         space, job = space_of(self.job), self.job
         self.tally.illegal.update(space.illegal)
         batches_N = job.options.global_batch // (space.dp * space.micro_batch)

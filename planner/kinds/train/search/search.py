@@ -180,14 +180,14 @@ class PlanSearch(BestFirst[Leaf]):
         self.second: Evaluation | None = None
         self.needed_bytes = self.needed_host_bytes = 0.0
         self.least_evaluated = float("inf")  # under any racks of the plans evaluated
-        self.space = self.plant()
+        self.space = self.set_up()
         kept_N = np.zeros(len(self.bound_N), np.bool_)
         kept_N[self.queue] = True
         dominated = np.flatnonzero(~kept_N)
         self._put_nodes(DOMINATED, dominated, np.full(len(dominated), np.inf))
 
     @abstractmethod
-    def plant(self) -> Space:
+    def set_up(self) -> Space:
         """Level 1, its bounds set."""
 
     @property

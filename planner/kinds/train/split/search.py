@@ -43,9 +43,9 @@ class ApartCandidate(OnePool):
 class ApartSearch(OnePoolSearch):
     """Plans on one pool whose networks have GPUs of their own."""
 
-    def plant(self) -> Space:
+    def set_up(self) -> Space:
         self.sides_of_batch: dict[int, Sides] = {}
-        space, job = super().plant(), self.job
+        space, job = super().set_up(), self.job
         left_N = job.num_gpus - space.tp * space.cp * space.pp * space.dp
         kept_N = np.zeros(len(space), np.bool_)
         kept_N[self.queue] = True

@@ -127,7 +127,7 @@ class BatchesForm(ScheduleForm[Batches]):
         for query, come_s in enumerate(self.engines.queries_s):
             yield Prediction(metric="latency_s", of=f"query {query}", value=last_s[query] - come_s)
 
-    def played(self, decision: WorkflowDecision) -> tuple[float, dict[str, JsonValue]]:
+    def simulated(self, decision: WorkflowDecision) -> tuple[float, dict[str, JsonValue]]:
         """As `ScheduleForm` states: batches by start, queries done with their last stage."""
         primitives, come_s = self.engines.primitives, self.engines.queries_s
         done_s, ends = list(come_s), dict[str, float]()

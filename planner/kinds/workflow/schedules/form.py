@@ -70,5 +70,5 @@ class ScheduleForm(ABC, Generic[S]):
         """Figures of a schedule beside what counts."""
 
     @abstractmethod
-    def played(self, decision: WorkflowDecision) -> tuple[float, dict[str, JsonValue]]:
+    def simulated(self, decision: WorkflowDecision) -> tuple[float, dict[str, JsonValue]]:
         """What counts [s], and when each stage ends, of the stated schedule run step by step without the solver."""

@@ -109,7 +109,7 @@ class GroupsForm(ScheduleForm[Grouped]):
         ):
             yield Prediction(metric="latency_s", of=name, value=stage.work[near].time_s(functions))
 
-    def played(self, decision: WorkflowDecision) -> tuple[float, dict[str, JsonValue]]:
+    def simulated(self, decision: WorkflowDecision) -> tuple[float, dict[str, JsonValue]]:
         """As `ScheduleForm` states: stages in order, each behind those it waits for."""
         group_of = {name: number for number, group in enumerate(decision.groups) for name in group.stages}
         functions, ends = functions_of(decision), dict[str, float]()

@@ -76,7 +76,7 @@ def prove(form: ScheduleForm[S], stated: Envelope) -> Iterator[Finding]:
 
 def judged(form: ScheduleForm[S], decision: WorkflowDecision) -> tuple[list[Finding], dict[str, Any]]:
     """The stated schedule run step by step, beside what its plan says of it."""
-    seconds, ends = form.played(decision)
+    seconds, ends = form.simulated(decision)
     stated = form.seconds(form.stated(decision))
     right = abs(seconds - stated) <= SAME_S * max(abs(stated), SAME_S)
     what = f"run step by step it takes {format_si(seconds, 's')}, stated are {format_si(stated, 's')}"

@@ -63,8 +63,8 @@ def _functions(options: WorkflowOptions, decision: WorkflowDecision) -> Iterator
     total = sum(functions.values())
     wrong += [f"{total} functions, and {sum(slots)} slots"] * (total > sum(slots))
     for stage in options.stages:
-        count, one = functions.get(stage.name, 0), stage.work is not None and stage.work.one_function_s is not None
-        wrong += [f"stage `{stage.name}` has {count} functions"] * (count < 1 or (one and count > 1))
+        count, single = functions.get(stage.name, 0), stage.work is not None and stage.work.one_function_s is not None
+        wrong += [f"stage `{stage.name}` has {count} functions"] * (count < 1 or (single and count > 1))
     yield _told("functions", wrong, f"{total} functions in {sum(slots)} slots", "decision.stages")
 
 

@@ -1,4 +1,4 @@
-"""Faults planted into plans and artifacts are refused by us, before any validator of others sees them."""
+"""Faults injected into plans and artifacts are refused by us, before any validator of others sees them."""
 
 import json
 from collections.abc import Callable
