@@ -210,7 +210,8 @@ def records_of(picked: Chosen, *, simulated: bool) -> Iterator[dict[str, JsonVal
     Both are by formulas. What these make of a `simulated` plan is no measure of it, and stands `beside`.
     """
     own = picked.outcome.objective
-    assert own is not None
+    if own is None:  # limits that formulas keep with no mix
+        return
     beside: dict[str, JsonValue] = {"beside": own} if simulated else {}
     for other, is_better in ((picked.passed, True), (picked.measured, False)):
         if other is None:

@@ -3,7 +3,7 @@
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -13,10 +13,11 @@ from planner.cli.main import main
 from planner.errors import Infeasible, PlannerError
 from planner.kinds.serve import solve as serve_solve
 from planner.kinds.serve.options import ServeDecision
-from planner.kinds.serve.verified import budget
+from planner.kinds.serve.verified import budget, settled
 from planner.kinds.serve.verified import confirm as confirming
 from planner.kinds.serve.verified.capacity import keeps, load_kept, missed_by
 from planner.kinds.serve.verified.confirm import kept_surely
+from planner.kinds.serve.verified.plan import Verified
 from planner.load.problems import load_problem
 from planner.plan.findings import passed
 from planner.plan.schema import Envelope
@@ -281,6 +282,40 @@ def test_a_load_near_a_sudden_queue_is_claimed_and_not_one_far_below(
     variants: Any = SimpleNamespace(worst_first=lambda: iter([None]), lost=({},))
     trials: Any = None
     confirmed = confirming.confirm(trials, variants, 1.0, scalable=True)
-    assert confirmed is not None
+    assert isinstance(confirmed, confirming.Confirmed)
     assert 0.95 * most < confirmed.scale <= most
     assert len(loads) <= 7
+
+
+@pytest.mark.parametrize(
+    ("confirmed", "answer", "verifications"),
+    [
+        ({"most": 60.0, "second": 95.0}, "second", [("most", 97.0 * 0.97), ("second", 0.0)]),
+        ({"most": 92.0, "second": 90.0}, "most", [("most", 97.0 * 0.97), ("second", 0.0), ("most", 90.0)]),
+        ({"most": 60.0, "second": 0.0}, "most", [("most", 97.0 * 0.97), ("second", 0.0), ("most", 0.0)]),
+        ({"most": 99.0, "second": 98.0}, "most", [("most", 97.0 * 0.97)]),
+    ],
+)
+def test_a_plan_is_verified_no_further_than_it_may_be_the_best(
+    confirmed: dict[str, float], answer: str, verifications: list[tuple[str, float]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, float]] = []
+
+    def verify(kept: SimpleNamespace, least: float = 0.0, reached: object = None) -> object:
+        asked.append((kept.name, least))
+        value = confirmed[kept.name]
+        if value >= max(least, 1.0):
+            return Verified(*[cast(Any, SimpleNamespace(result=SimpleNamespace(objective=value), name=kept.name))] * 2)
+        return confirming.Unconfirmed(1, 0.93 if value else 0.0)
+
+    search: Any = SimpleNamespace(verify=verify, safer=lambda kept: ())
+    kept: Any = [
+        (SimpleNamespace(name=name, value=value, cost=-value, load=SimpleNamespace(scale=1.0)), search)
+        for name, value in (("second", 97.0), ("most", 100.0))
+    ]
+    monkeypatch.setattr(settled, "Climb", lambda *given: SimpleNamespace(best=lambda each: each, not_simulated=None))
+    nothing: Any = SimpleNamespace(tell=lambda text: None)
+    best = settled.best_confirmed(kept, (), nothing, nothing)
+    assert best is not None
+    assert cast(Any, best[0].outcome).name == answer
+    assert asked == verifications

@@ -13,7 +13,7 @@ from planner.kinds.serve.plan.decode import proposal
 from planner.kinds.serve.steady.search import Outcome, ServeSetting
 from planner.kinds.serve.verified.budget import Budget
 from planner.kinds.serve.verified.capacity import LoadKept, load_kept
-from planner.kinds.serve.verified.confirm import confirm
+from planner.kinds.serve.verified.confirm import Confirmed, confirm
 from planner.kinds.serve.verified.shared_streams import SharedStreams
 from planner.kinds.serve.verified.trials import Trials, Variants
 from planner.progress import Limits
@@ -81,4 +81,4 @@ class Bench:
     def confirmed(self, variants: Variants) -> bool:
         """Whether fresh streams keep every limit at the whole load, with their whole intervals."""
         self.trials.shared.budget.allow(1.0)
-        return confirm(self.trials, variants, 1.0, scalable=False) is not None
+        return isinstance(confirm(self.trials, variants, 1.0, scalable=False), Confirmed)

@@ -8,6 +8,9 @@ further try is a chance more to
 claim by luck what is not so: the k-th of them (k = 1, 2, ...) must keep every limit with its whole interval, at
 confidence 1 - 0.05 / 2^k, so that all of them together err with less than the 5 % of one (Bonferroni, with errors spent
 as a geometric series). A limit that streams leave too close to call, or are too short to tell, is not kept.
+
+A load that falls below one at which another plan would be better is given up: it can be gone on with later, by the
+tries that are left.
 """
 
 import math
@@ -58,17 +61,39 @@ class Confirmed:
     lost: tuple[dict[str, int], ...]  # instances by role that are down, of each
 
 
+@dataclass(frozen=True, slots=True)
+class Unconfirmed:
+    """No load that fresh streams confirm."""
+
+    tries: int  # that were made
+    scale: float = (
+        0.0  # the load that would be tried next, where it was given up below the least; 0 where all tries failed
+    )
+
+
 def confirm(
-    trials: Trials, variants: Variants, scale: float, *, scalable: bool, most: float = math.inf
-) -> Confirmed | None:
-    """The load, `most` at most, at which fresh streams keep every limit; None where none of those tried is, or the only
-    one is not."""
+    trials: Trials,
+    variants: Variants,
+    scale: float,
+    *,
+    scalable: bool,
+    most: float = math.inf,
+    least: float = 0.0,
+    tries: int = 0,
+) -> Confirmed | Unconfirmed:
+    """The load, `most` at most, at which fresh streams keep every limit.
+
+    None where none of those tried is kept, nor any that is `least` at least. `tries` were made before.
+    """
     chosen = _Chosen(0.0, STEEPNESS, SURE_REQUESTS)
     nearest: Nearest = {}
+    lowest = math.log(least / scale) if least > 0.0 else -math.inf
     if scalable:
-        chosen = _chosen(trials, variants, scale, math.log(most / scale), nearest)
+        chosen = _chosen(trials, variants, scale, (lowest, math.log(most / scale)), nearest)
     step, fewest = chosen.step, chosen.fewest
-    for number in range(MOST_TRIES if scalable else 1):
+    for number in range(tries, MOST_TRIES if scalable else 1):
+        if step < lowest:
+            return Unconfirmed(number, scale * math.exp(step))
         seed, error = VERIFIED_SEED + SEEDS_OF_A_TRY * number, ERROR / 2.0**number
         judgements: list[Judgement] = []
         room = math.inf
@@ -84,9 +109,9 @@ def confirm(
             return Confirmed(scale * math.exp(step), seed, number + 1, 1.0 - error, whole, variants.lost)
         fewest = max(fewest, *map(_requests, judgements))
         down = -room / chosen.steepness if -math.inf < room < 0.0 else UNTOLD
-        least = chosen.low if number == 0 and chosen.low < step else -math.inf  # it may have been luck there too
-        step = max(step - min(down, DOWN) - FURTHER * (number + 1), least)
-    return None
+        before = chosen.low if number == tries and chosen.low < step else -math.inf  # it may have been luck there too
+        step = max(step - min(down, DOWN) - FURTHER * (number + 1), before)
+    return Unconfirmed(number + 1)
 
 
 def _judged(
@@ -122,8 +147,9 @@ class _Chosen:
     low: float = -math.inf  # the largest step with room on the streams of the search
 
 
-def _chosen(trials: Trials, variants: Variants, scale: float, most: float, nearest: Nearest) -> _Chosen:
-    """The load at which intervals stay within limits on longer streams of the search; `most` is its largest logarithm.
+def _chosen(trials: Trials, variants: Variants, scale: float, within: tuple[float, float], nearest: Nearest) -> _Chosen:
+    """The load at which intervals stay within limits on longer streams of the search; logarithms of loads beyond the
+    largest are not chosen, and the first below the least is.
 
     Streams too short to tell whether values are kept that lie within their limits are lengthened once.
     """
@@ -151,9 +177,9 @@ def _chosen(trials: Trials, variants: Variants, scale: float, most: float, neare
         if -math.inf < low < high < math.inf:
             middle = 0.5 * (low + high)
             following = middle if high - low > CLOSE else min(max(following, low), middle)
-        following = min(following, most)
+        following = min(following, within[1])
         near, step = room > -math.inf and abs(following - step) <= NEAR, following
-        if near:
+        if near or step < within[0]:
             break
     return _Chosen(step, steepness, fewest, low)
 

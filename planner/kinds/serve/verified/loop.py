@@ -22,11 +22,12 @@ from planner.kinds.serve.steady.demand import relaxed
 from planner.kinds.serve.steady.search import Outcome, ServeSetting, search, solve_problem
 from planner.kinds.serve.verified.budget import OF_TIME_LIMIT, Budget, OutOfTime
 from planner.kinds.serve.verified.capacity import ROUGHLY, LoadKept
-from planner.kinds.serve.verified.climb import WORTHWHILE, Climb
-from planner.kinds.serve.verified.confirm import Confirmed, confirm
+from planner.kinds.serve.verified.climb import WORTHWHILE
+from planner.kinds.serve.verified.confirm import Confirmed, Unconfirmed, confirm
 from planner.kinds.serve.verified.kept import Kept
 from planner.kinds.serve.verified.learnt import Learnt
 from planner.kinds.serve.verified.plan import Evidence, Verified, answered_per_s, limits_of
+from planner.kinds.serve.verified.settled import MOST_REFUTED, best_confirmed
 from planner.kinds.serve.verified.shared_streams import SharedStreams
 from planner.kinds.serve.verified.traced import trace_rows
 from planner.kinds.serve.verified.trials import Trials, Variants
@@ -45,7 +46,6 @@ MOST_PROPOSALS = 4  # under limits relaxed alike
 LEAST_PROPOSALS = 2  # until a plan keeps its limits, however much work they are
 MOST_UNKEPT = 10  # of a search that learns from few: until one is kept
 SOONER = 0.1  # share of a limit by which it is broken on the first streams of such a search, for it to be broken
-MOST_REFUTED = 3  # plans of a given load that fresh streams refute
 REFUTED = 0.95  # of its load: what such a plan is taken to keep
 MOST_EVENTS = 8_000_000  # of all proposals together: some 10 CPU-s
 LEAST_REQUESTS = 10_000  # of the streams that proposals share
@@ -83,20 +83,10 @@ def best_verified(
             searches.append(Search.of(setting, proposed, budget, factor, before, brief))
             best = min((each.cost for each, _ in kept), default=None if brief is None else brief.below)
             kept += [(each, searches[-1]) for each in searches[-1].proposals(best)]
-    refused: list[Kept] = []
-    while kept:
-        proposed_kept, proposing = kept.pop(min(range(len(kept)), key=lambda index: kept[index][0].cost))
-        limits.tell("varying the best plan")
-        climb = Climb(proposing, tuple(each.outcome for each in searches), bounds, tuple(refused))
-        best_kept = climb.best(proposed_kept)
-        verified = proposing.verify(best_kept)
-        if verified is not None:
-            return verified, proposing.evidence(searches) | {"cheaper_mixes_not_simulated": climb.not_simulated}
-        refused.append(best_kept)
-        if best_kept is not proposed_kept and len(refused) <= MOST_REFUTED:
-            kept.append((proposed_kept, proposing))
-        else:
-            kept += [(each, proposing) for each in proposing.safer(best_kept)]
+    answer = best_confirmed(kept, tuple(each.outcome for each in searches), bounds, limits)
+    if answer is not None:
+        verified, proposing, not_simulated = answer
+        return verified, proposing.evidence(searches) | {"cheaper_mixes_not_simulated": not_simulated}
     budget.allow(OF_TIME_LIMIT)
     budget.require_time()
     raise no_plan(setting, searches) if searches else explain_infeasible(setting, limits)
@@ -286,15 +276,21 @@ class Search:
         following = self.preferred[known]
         return following if following.has_mix else None
 
-    def verify(self, best: Kept) -> Verified | None:
-        """The plan at a load that fresh streams confirm; None where they do not. Raises OutOfTime."""
+    def verify(self, best: Kept, least: float = 0.0, reached: Unconfirmed | None = None) -> Verified | Unconfirmed:
+        """The plan at a load that fresh streams confirm, given up where it would be worth less than `least`.
+
+        It goes on from what was `reached` before. Raises OutOfTime.
+        """
         self.budget.limits.tell("verifying on fresh streams")
         self.budget.allow(1.0)
-        scale = best.load.scale if self.scalable else 1.0
-        most = self._most_scale(best.outcome) if self.scalable else scale
-        confirmed = confirm(self.trials, best.variants, scale, scalable=self.scalable, most=most)
-        if confirmed is None:
-            return None
+        if not self.scalable:
+            confirmed = confirm(self.trials, best.variants, 1.0, scalable=False)
+        else:
+            scale, tries = (best.load.scale, 0) if reached is None else (reached.scale, reached.tries)
+            most, below = self._most_scale(best.outcome), least * best.load.scale / best.value
+            confirmed = confirm(self.trials, best.variants, scale, scalable=True, most=most, least=below, tries=tries)
+        if isinstance(confirmed, Unconfirmed):
+            return confirmed
         return Verified(at_rates(best.outcome, self._rates(best, confirmed)), confirmed)
 
     def _rates(self, best: Kept, confirmed: Confirmed) -> tuple[float, ...]:

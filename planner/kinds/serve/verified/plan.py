@@ -50,6 +50,13 @@ class Verified:
         """With all instances up."""
         return self.confirmed.judgements[0]
 
+    @property
+    def value(self) -> float:
+        """In the unit of the mix problem."""
+        value = self.outcome.result.objective
+        assert value is not None
+        return value
+
 
 def answered_per_s(judgement: Judgement, workload: int) -> float:
     """Requests of a workload that clients send, and so have answered, per second of the judged parts of runs."""
