@@ -73,6 +73,12 @@ def test_a_note_says_which_shares_are_simulated(mixed: tuple[Envelope, Decision]
     (note,) = simulate_plan(*mixed, Traffic(first=50), Policies()).planned.notes
     assert "75.0% to prefill and decode" in note
     assert "25.0% to both" in note
+    assert "`chat` goes" in note
+    (unshared,) = simulate_plan(*mixed, Traffic(first=50), Policies(routing="cache-aware")).planned.notes
+    assert "not in the shares of the plan" in unshared
+    whole = tuple(route.model_copy(update={"share": 1.0}) for route in mixed[1].routing if route.to != "both")
+    alone = mixed[1].model_copy(update={"roles": mixed[1].roles[:-1], "routing": whole})
+    assert simulate_plan(mixed[0], alone, Traffic(first=50), Policies()).planned.notes == ()
 
 
 def test_a_path_is_a_role_that_does_both_or_one_that_hands_to_another(mixed: tuple[Envelope, Decision]) -> None:

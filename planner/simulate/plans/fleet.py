@@ -24,7 +24,7 @@ from planner.simulate.fleet.operation_spec import ElasticSpec, OperationSpec
 from planner.simulate.fleet.shared_grids import SharedGrids
 from planner.simulate.plans.elastic import elastic_fleet, require_equal_engines
 from planner.simulate.plans.engines import engines_of, moved_bytes, together
-from planner.simulate.plans.paths import RolePaths, paths_of
+from planner.simulate.plans.paths import LEAST_SHARE, RolePaths, paths_of
 from planner.simulate.plans.setting import FleetSetting, Policies
 from planner.simulate.requests.stream import Requests
 
@@ -110,7 +110,7 @@ def fleet_of_plan(
         tuple(names),
         gpus,
         problem,
-        tuple(_notes(decision, paths)),
+        tuple(_notes(decision, paths, [workload.name for workload in problem.workloads])),
         tuple(list(settings).index(name) if name in settings else -1 for name in _models(problem)),
     )
 
@@ -287,17 +287,18 @@ def _tiers(decision: Decision, policies: Policies) -> tuple[MemoryTier, ...]:
     )
 
 
-def _notes(decision: Decision, paths: RolePaths | None) -> Iterator[str]:
+def _notes(decision: Decision, paths: RolePaths | None, workloads: Sequence[str]) -> Iterator[str]:
     if paths is None:
-        yield "instances of one function take requests by the routing policy, whatever shares the plan routes to roles"
+        if any(route.share < 1.0 - LEAST_SHARE for route in decision.routing):
+            yield "instances of one function take requests by the routing policy, not in the shares of the plan"
         return
     names = [role.name for role in decision.roles]
-    for taken in paths.paths:
+    for workload, taken in zip(workloads, paths.paths, strict=True):
         ways = (
             f"{path.share:.1%} to {' and '.join(dict.fromkeys((names[path.first], names[path.last])))}"
             for path in taken
         )
-        yield f"requests go {', '.join(ways)}, as the plan routes them; within a role by the routing policy"
+        yield f"`{workload}` goes {', '.join(ways)}, as the plan routes it; within a role by the routing policy"
 
 
 def _pool_links(instances: list[Instance], settings: Sequence[FleetSetting]) -> tuple[PoolLink, ...]:
