@@ -188,12 +188,18 @@ class Told:
             return argv[argv.index(name) + 1] if name in argv else default
 
         if engine == "vllm":
-            moved = json.loads(flag("--kv-transfer-config", "{}"))
+            moved = handed_over(json.loads(flag("--kv-transfer-config", "{}")))
             cut = int(flag("--tensor-parallel-size")), int(flag("--pipeline-parallel-size"))
             return cls(argv[0], *cut, moved.get("kv_connector", ""), moved.get("kv_role", ""))
         tp = int(flag("--tp-size")) // int(flag("--attn-dp-size"))
         backend, mode = flag("--disaggregation-transfer-backend", ""), flag("--disaggregation-mode", "")
         return cls(flag("--model-path", ""), tp, int(flag("--pp-size")), backend, mode)
+
+
+def handed_over(transfer: dict[str, Any]) -> dict[str, Any]:
+    """The connector between prefill and decode, which comes first where prefixes are kept beside the engine."""
+    beside = transfer.get("kv_connector_extra_config", {}).get("connectors")
+    return dict(beside[0]) if beside else transfer
 
 
 def engine_verdicts(engine: str, plans: Sequence[EmittedPlan]) -> tuple[str, dict[str, dict[str, str]]] | None:

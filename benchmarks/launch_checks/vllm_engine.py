@@ -200,7 +200,9 @@ def config_of(argv: list[str], models: str) -> Any:  # noqa: ANN401 - a VllmConf
     draft = given.speculative_config
     if isinstance(draft, dict) and draft.get("model"):
         draft["model"] = local(draft["model"], models)
-    return AsyncEngineArgs.from_cli_args(given).create_engine_config(headless=bool(given.headless))
+    made = AsyncEngineArgs.from_cli_args(given).create_engine_config(headless=bool(given.headless))
+    require_connectors(made.kv_transfer_config)
+    return made
 
 
 def local(name: str, models: str) -> str:
@@ -297,6 +299,26 @@ def state_spec(vllm_config: Any) -> Any:  # noqa: ANN401
     )
 
 
+def handed_over(transfer: Any) -> Any:  # noqa: ANN401
+    """The connector between prefill and decode, which comes first where prefixes are kept beside the engine."""
+    beside = transfer.kv_connector_extra_config.get("connectors")
+    if not beside:
+        return copy.copy(transfer)
+    return type(transfer)(**beside[0])
+
+
+def require_connectors(transfer: Any) -> None:  # noqa: ANN401
+    """Raises Refused for a connector that the engine does not know, alone or among several."""
+    from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
+
+    if transfer is None:
+        return
+    beside = transfer.kv_connector_extra_config.get("connectors", [])
+    for name in (transfer.kv_connector, *(each["kv_connector"] for each in beside)):
+        if name not in KVConnectorFactory._registry:
+            raise Refused(f"vLLM has no connector `{name}`")
+
+
 class Instance:
     """The connector's workers of every stage and tensor-parallel rank of one command."""
 
@@ -314,7 +336,7 @@ class Instance:
         own = copy.copy(self.config)
         own.parallel_config = copy.copy(self.config.parallel_config)
         own.parallel_config.rank = pp * self.tp + tp
-        own.kv_transfer_config = copy.copy(self.config.kv_transfer_config)
+        own.kv_transfer_config = handed_over(self.config.kv_transfer_config)
         own.kv_transfer_config.engine_id = self.engine_id
         base_worker.get_tensor_model_parallel_rank = lambda: tp
         base_worker.get_tensor_model_parallel_world_size = lambda: self.tp
@@ -373,7 +395,7 @@ def channel_to(peer: Instance) -> Iterator[None]:
 def shake_hands(prefill: Any, decode: Any) -> str:  # noqa: ANN401
     """What the connector checks when its instances meet; raises what it raises."""
     sender, receiver = Instance(prefill, "prefill"), Instance(decode, "decode")
-    name = prefill.kv_transfer_config.kv_connector
+    name = handed_over(prefill.kv_transfer_config).kv_connector
     count = 0
     try:
         for starts, peer, notify in ((receiver, sender, "Push" in name), (sender, receiver, False)):

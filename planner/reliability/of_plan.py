@@ -107,6 +107,9 @@ def state_of(facts: TrainFacts, fleet: JobMachines) -> State:
     )
 
 
+_OWN = {"zero_stage", "zero_shards", "num_micro_batches", "stage_runs"}
+
+
 def facts_of(envelope: Envelope, decision: Decision) -> TrainFacts:
     """What a plan of kind `train` says; raises PlannerError for another plan."""
     hint = "give a plan of kind `train`, as `planner solve` writes it"
@@ -123,13 +126,13 @@ def facts_of(envelope: Envelope, decision: Decision) -> TrainFacts:
     blocks = [block for block in decision.placement if block.role == role.name]
     if problem is None or len(blocks) != 1:
         raise PlannerError("the plan does not say its job or its placement", where="plan", hint=hint)
-    own = decision.model_dump(mode="json", include={"zero_stage", "zero_shards", "num_micro_batches"})
+    own = decision.model_dump(mode="json", include=_OWN)
     batch, length = (_count(problem, name) for name in ("global_batch", "sequence_tokens"))
     return TrainFacts(
         role,
         blocks[0],
         _node(problem, blocks[0].pool),
-        _checkpoint_bytes(problem, role),
+        _checkpoint_bytes(problem, role, heads=any("mtp" in run["parts"] for run in own["stage_runs"])),
         float(batch * length),
         int(own["num_micro_batches"]),
         int(own["zero_stage"]),
@@ -150,10 +153,10 @@ def _node(problem: Problem, pool: str) -> NodeType:
     return node.of_size(spec.gpus_per_node) if spec.gpus_per_node else node
 
 
-def _checkpoint_bytes(problem: Problem, role: Role) -> float:
-    """Bytes of a checkpoint of the whole model, each shard once."""
+def _checkpoint_bytes(problem: Problem, role: Role, *, heads: bool) -> float:
+    """Bytes of a checkpoint of the whole model, its MTP heads where they are trained, each shard once."""
     counts = parameter_counts(required_model(problem, role.model or next(iter(problem.models))))
-    return (counts.total + counts.mtp) * STATE_BYTES[str(problem.options.get("optimizer", "adamw"))]
+    return (counts.total + counts.mtp * heads) * STATE_BYTES[str(problem.options.get("optimizer", "adamw"))]
 
 
 def _step_s(envelope: Envelope) -> float:

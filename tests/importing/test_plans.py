@@ -56,6 +56,29 @@ def test_the_problem_that_it_answers_is_in_the_plan() -> None:
     assert inputs["options"]["tp"] == [4]
 
 
+MIMO = """torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 36 --hidden-size 4096 --num-attention-heads 32 \\
+  --tensor-model-parallel-size 2 --pipeline-model-parallel-size 1 --micro-batch-size 1 --global-batch-size 16 {flags} \\
+  --seq-length 4096 --bf16 --use-distributed-optimizer --sequence-parallel --recompute-granularity full
+"""
+
+
+def test_heads_for_further_tokens_are_priced_where_the_script_trains_them_and_launched_again() -> None:
+    question = Question.of(cluster="gpu=h100,nodes=1", model="XiaomiMiMo/MiMo-7B-Base")
+    step_s = {}
+    for flags in ("", "--mtp-num-layers 1"):
+        envelope = plan(MIMO.format(flags=flags), question)
+        step_s[flags] = {each.metric: each.value for each in envelope.predictions}["step_time_s"]
+        assert ("mtp" in envelope.decision["stage_runs"][-1]["parts"]) == bool(flags)
+        script = emit(envelope, TrainDecision.model_validate(envelope.decision), "megatron-lm")["launch.sh"]
+        assert ("--mtp-num-layers 1" in script) == bool(flags)
+    assert (
+        1.02 < step_s["--mtp-num-layers 1"] / step_s[""] < 1.2
+    )  # a layer of 36, and a second product with the vocabulary
+    assert "2 heads for further tokens (MTP) are priced as the 1 of the model" in training_notes(
+        read(MIMO.format(flags="--mtp-num-layers 2")), question
+    )
+
+
 @pytest.mark.parametrize(
     ("question", "says"),
     [

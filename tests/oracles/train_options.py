@@ -100,6 +100,7 @@ TRAIN: dict[str, Case] = {
     "cuda_graphs": ("", "options.cuda_graphs=true"),
     "choice": apart("", "options.choice=fastest", UNMEASURED),
     "window_tokens": ("", "options.window_tokens=256"),
+    "mtp": apart("options.mtp=true", "options.mtp=false", "models.m.name=XiaomiMiMo/MiMo-7B-Base"),
     "dropout.hidden": ("", "options.dropout.hidden=0.1"),
     "dropout.attention": apart("", "options.dropout.attention=0.1", "options.code.attention=unfused"),
     "code.era": ("options.code.era=megatron", "options.code.era=torchtitan_eager"),

@@ -1,6 +1,8 @@
 """Emits training plans for Megatron-LM: `pretrain_gpt.py` under `torchrun`, flags of megatron/training/arguments.py.
 
-Flags are named after the fields of the configuration classes but for those below (Megatron-LM, August 2026).
+Flags are named after the fields of the configuration classes but for those below. All were read by the parsers of
+Megatron-LM core_v0.16.1, 0.18.0 and 0.19.0, whose `validate_args` takes them but for the fused loss, which it refuses
+from 0.18.2 on.
 """
 
 from collections.abc import Iterator
@@ -26,7 +28,8 @@ from planner.engines.training import MEGATRON_SHARDED
 NOTES = (
     "It runs Megatron-LM's pretrain_gpt.py. Tokenizer, data, learning rate, and what of a model takes no time (rotary",
     "base, norm epsilon, scores and balancing of routers) are no part of a plan: give their flags as arguments of this",
-    "script.",
+    "script. Megatron-Core from 0.18.2 on refuses Transformer Engine's fused loss, which plans are priced with. There,",
+    "add `--cross-entropy-fusion-impl native`, whose logits take 32 bits of memory each, not 16.",
 )
 NEEDS = {"MEGATRON_LM": "the folder that holds pretrain_gpt.py"}
 LOADS = {"PRETRAINED": "the Megatron checkpoint whose weights are trained on"}

@@ -90,6 +90,7 @@ def read_megatron_bridge(document: Mapping[str, Any]) -> Reading:
     }  # fmt: skip
     beside = megatron_decisions(options, fields) | {UNPRICED: unpriced_of(options)}
     beside |= {"dropout": dropout_of(options, 0.0), "sizes": {}, "moe_tp": options.get("expert_tensor_parallel_size")}
+    beside |= {} if "mtp_num_layers" in options else {"mtp": None}
     reading = training_reading(fields, values, training_findings(fields, None, None, options), beside)
     return _in_precision(reading, str(document.get("mixed_precision", "")))
 

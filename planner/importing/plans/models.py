@@ -6,7 +6,7 @@ from typing import Any
 
 from planner.errors import PlannerError
 from planner.models.architecture import Architecture, DenseFfn, GroupedQueryAttention, LatentAttention, MoeFfn
-from planner.models.library import find_model, list_models
+from planner.models.library import find_model, list_models, load_model
 
 SIZES = {"layers": "layers", "hidden": "of hidden size", "heads": "heads", "kv_heads": "query groups",
          "experts": "experts", "width": "of FFN"}  # fmt: skip
@@ -30,6 +30,12 @@ def model_entry(stated: object, given: str | None) -> dict[str, Any]:
             f"no model of the catalog has {told}", where="model", hint="write `--model PATH` of its config.json"
         )
     raise PlannerError("the artifact does not say which model it is", where="model", hint="write `--model NAME`")
+
+
+def heads_for_later_tokens(entry: Mapping[str, str]) -> int:
+    """How many heads for further tokens (MTP) the model of an entry has; raises PlannerError for an unknown model."""
+    arch = find_model(entry["name"]) if "name" in entry else load_model(entry["config"])
+    return arch.num_mtp_heads
 
 
 def models_of_sizes(stated: Mapping[str, int | None]) -> list[str]:

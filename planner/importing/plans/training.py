@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from planner.engines.training import TRAINING_ENGINES, usual_engine
 from planner.errors import PlannerError
 from planner.importing.formats.megatron import ALL_GATHER, told_dropout
-from planner.importing.plans.models import model_entry
+from planner.importing.plans.models import heads_for_later_tokens, model_entry
 from planner.importing.plans.question import Question
 from planner.importing.plans.serving import cluster_of, resolved_problem
 from planner.importing.records import UNPRICED, Reading
@@ -32,6 +32,9 @@ def training_problem(reading: Reading, question: Question) -> dict[str, Any]:
     options |= {name: reading.beside[name] for name in OPTIONS if reading.beside.get(name) is not None}
     if options.get("dispatcher") == ALL_GATHER:
         options["dispatcher"] = "alltoall"
+    model, heads = model_entry(stated_model(reading), question.model), reading.beside.get("mtp")
+    if heads is not None and heads_for_later_tokens(model):
+        options["mtp"] = heads > 0
     if reading.beside.get("offload_optimizer"):
         options["search"]["offload"] = ["optimizer"]
     engine = {"engine": {"name": fields["engine"]}} if fields["engine"] in TRAINING_ENGINES else {}
@@ -39,7 +42,7 @@ def training_problem(reading: Reading, question: Question) -> dict[str, Any]:
         "schema": "planner.problem/1",
         "kind": "train",
         "name": "imported",
-        "models": {"policy": model_entry(stated_model(reading), question.model)},
+        "models": {"policy": model},
         "cluster": {"pools": [_whole_cluster(reading, question)]},
         "objective": {"minimize": "step_time"},
         **question.costs,
@@ -67,6 +70,10 @@ def training_notes(reading: Reading, question: Question) -> list[str]:
         notes.append("fp16 is priced as bf16")
     if beside.get("dispatcher") == ALL_GATHER:
         notes.append("tokens that the artifact gathers for their experts are priced as sent all to all")
+    if beside.get("mtp"):
+        known = heads_for_later_tokens(model_entry(stated, question.model))
+        if known != beside["mtp"]:
+            notes.append(f"{beside['mtp']} heads for further tokens (MTP) are priced as the {known} of the model")
     if beside.get("dropout"):
         kept = told_dropout(beside["dropout"])
         notes.append(f"{kept} is kept, by default too: masks are priced, and not the time that they take")

@@ -36,6 +36,11 @@ class RlSetting:
         """The architecture of a part; None where the algorithm runs without it."""
         return self.resolved.models[self.keys[part]] if part in self.keys else None
 
+    def trained(self, part: str) -> Architecture | None:
+        """The same as it trains or scores beside training: no launcher is told to train heads for further tokens."""
+        model = self.model(part)
+        return model.without_mtp() if model is not None and model.mtp_layers else model
+
     @property
     def bare(self) -> bool:
         """Whether no model is named, and every cost and length is stated."""

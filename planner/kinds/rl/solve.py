@@ -58,6 +58,7 @@ ASSUMPTIONS = (
     "samples of a prompt share no prefix cache",
 )
 ROOM = f"training fills at most {USABLE_SHARE:.0%} of a GPU's memory, for what its allocator loses between tensors"
+HEADLESS = "models train without their heads for further tokens (MTP), which no script of a launcher asks for"
 
 
 SIDES = (("prompts", "input_tokens"), ("outputs", "output_tokens"))
@@ -242,6 +243,7 @@ def _envelope(
         assumptions=(
             *(STATED if solved.setting.bare else ASSUMPTIONS),
             *((ROOM,) if solved.modelled_training else ()),
+            *((HEADLESS,) if solved.modelled_training and solved.setting.actor.mtp_layers else ()),
             *((FUSED_TRAINING,) if solved.fused_training is not None else ()),
             *((DROPPED,) if solved.setting.options.useful_share < 1.0 else ()),
             *((SIMULATED,) if solved.formulated.scales else ()),

@@ -35,7 +35,7 @@ def check(envelope: Envelope, decision: TrainDecision) -> list[Finding]:
         return [*findings, Finding("train.layers", True, what, "stage_runs", skipped=True)]
     if decision.moved_layers is not None:
         findings.append(_moved(decision, model.num_layers))
-    findings += [_layers(decision, model), *_divisible(model, shape), _context(decision, model, shape)]
+    findings += [_layers(decision, model, options), *_divisible(model, shape), _context(decision, model, shape)]
     findings += _layer_runs(decision, model, shape)
     return findings
 
@@ -268,13 +268,17 @@ def _job(decision: TrainDecision, options: TrainOptions, shape: Parallelism) -> 
     yield Finding("train.precision", decision.precision == options.precision, what, "precision", "use that one")
 
 
-def _layers(decision: TrainDecision, model: Architecture) -> Finding:
+def _layers(decision: TrainDecision, model: Architecture, options: TrainOptions) -> Finding:
     laid = sum(run.stages * run.num_layers for run in decision.stage_runs)
     what = f"{laid} layers laid out, `{model.name}` has {model.num_layers}"
     hint = "lay out every layer once"
     heads = any("mtp" in run.parts for run in decision.stage_runs)
     if laid == model.num_layers and heads and not model.mtp_layers:
         return Finding("train.layers", False, f"`{model.name}` has no MTP heads", "stage_runs", "drop the part `mtp`")
+    if laid == model.num_layers and options.mtp not in (None, heads):
+        does = "lays out MTP heads" if heads else "lays out no MTP heads"
+        what = f"{does}, the problem says `mtp: {str(options.mtp).lower()}`"
+        return Finding("train.layers", False, what, "stage_runs", "solve again")
     return Finding("train.layers", laid == model.num_layers, what, "stage_runs", hint)
 
 

@@ -14,7 +14,7 @@ from planner.costs.training.config import Framework, GraphScope, Machine, comput
 from planner.costs.training.eras import captured, windowed
 from planner.costs.training.optimizers.host import host_room_bytes
 from planner.costs.training.rates import Rates, rates_on
-from planner.engines.training import FORWARDING, Dispatcher, TrainingEngine
+from planner.engines.training import FORWARDING, TRAINING_ENGINES, Dispatcher, TrainingEngine
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.kinds.train.code import dropping, summing_in
@@ -312,7 +312,7 @@ def _job(
         code = dropping(code, hidden=options.dropout.hidden > 0, attention=options.dropout.attention > 0)
     sequence_parallel = options.search.sequence_parallel or (code.sequence_parallel,)
     store = open_store(profile_paths(problem.costs.profiles))
-    model = resolved.models[key] if engine.mtp else resolved.models[key].without_mtp()
+    model = _trained(resolved, options, key, engine)
     arch = windowed(model, options.window_tokens)
     if options.window_tokens is not None and arch == model:
         raise PlannerError(
@@ -340,6 +340,18 @@ def _job(
         cuda_graphs=graphs,
         per_gpu=problem.objective.maximize is not None,
     )
+
+
+def _trained(resolved: Resolved, options: TrainOptions, key: str, engine: TrainingEngine) -> Architecture:
+    """The model with the heads for further tokens that are trained; raises PlannerError for some that nothing has."""
+    model, place = resolved.models[key], resolved.where(("options", "mtp"))
+    if options.mtp is not None and not model.mtp_layers:
+        raise PlannerError(f"`{model.name}` has no heads for further tokens", where=place, hint="leave `mtp` out")
+    if options.mtp and not engine.mtp:
+        able = " or ".join(f"`engine: {{name: {name}}}`" for name, each in TRAINING_ENGINES.items() if each.mtp)
+        what = f"{engine.name} {engine.release} trains no heads for further tokens (MTP)"
+        raise PlannerError(what, where=place, hint=f"leave `mtp` out, or write {able}")
+    return model.without_mtp() if options.mtp is False or not engine.mtp else model
 
 
 def _no_precision(options: TrainOptions, pools: tuple[Pool, ...], where: str) -> PlannerError:

@@ -162,6 +162,10 @@ class TrainOptions(Spec):
         default=None,
         description="that a token attends to in every layer of softmax attention; the model's when absent",
     )
+    mtp: bool | None = Field(
+        default=None,
+        description="whether heads that predict further tokens are trained; by engines that have them when absent",
+    )
     dropout: DropoutSpec | None = Field(
         default=None, description="what training drops; nothing when absent, or what `code` does"
     )

@@ -180,3 +180,11 @@ def test_nodes_out_of_service_are_left_out_and_the_plan_says_so() -> None:
     assert not failing(around)
     del around["decision"]["placement"][0]["skipped"]
     assert "placement.service" in failing(around)
+
+
+def test_heads_for_further_tokens_are_those_that_the_problem_trains() -> None:
+    data = problem("XiaomiMiMo/MiMo-7B-Base", global_batch=16, search={**SEARCH, "zero_stage": 1})
+    solved = solve(data).model_dump(mode="json", by_alias=True)
+    assert solved["decision"]["stage_runs"][-1]["parts"] == ["mtp", "loss"]
+    solved["inputs"]["options"]["mtp"] = False
+    assert "train.layers" in failing(solved)

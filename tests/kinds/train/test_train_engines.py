@@ -233,3 +233,20 @@ def test_a_pipeline_that_shards_gradients_is_planned_for_no_launcher_unasked() -
         solve(_problem("megatron-lm", search=search))
     assert "zero_stage = 2, 3" in str(refused.value.conflict)
     assert "zero_stage 0" in str(refused.value.conflict)
+
+
+@pytest.mark.parametrize(
+    ("engine", "model", "mtp", "reason"),
+    [
+        ("torchtitan", "deepseek-ai/DeepSeek-V3", True, "trains no heads for further tokens"),
+        ("megatron-lm", LLAMA, True, "has no heads for further tokens"),
+        ("megatron-lm", LLAMA, False, "has no heads for further tokens"),
+    ],
+)
+def test_heads_for_further_tokens_that_nothing_trains_are_refused(
+    engine: str, model: str, mtp: bool, reason: str
+) -> None:
+    with pytest.raises(PlannerError, match=reason) as caught:
+        solve(_problem(engine, model, mtp=mtp, search={**FIXED, "pp": 1}))
+    assert "mtp" in caught.value.where
+    assert caught.value.hint

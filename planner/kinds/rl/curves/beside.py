@@ -45,7 +45,7 @@ def _beside_all_but(apart: frozenset[str], setting: RlSetting, pool: Pool, lengt
     """Trainers with the other models beside them, but for the parts that are served."""
     rates = rates_on(pool, setting.actor, setting.resolved.problem.costs.calibration, setting.store)
     parts = [part for part in ("reference", "reward", "teacher") if part not in apart]
-    scoring = [(part, arch) for part in parts if (arch := setting.model(part)) is not None]
+    scoring = [(part, arch) for part in parts if (arch := setting.trained(part)) is not None]
 
     known: dict[tuple[object, ...], tuple[Helper, ...]] = {}
 
@@ -56,9 +56,11 @@ def _beside_all_but(apart: frozenset[str], setting: RlSetting, pool: Pool, lengt
         return known[key]
 
     precisions = tuple(dict.fromkeys(setting.options.training_precision))
-    critic = setting.model("critic") if "critic" not in apart else None
+    critic = setting.trained("critic") if "critic" not in apart else None
+    policy = setting.trained("actor")
+    assert policy is not None
     if critic is None:
-        yield from trainers(setting.actor, setting, pool, lengths, rates, scorers, precisions)
+        yield from trainers(policy, setting, pool, lengths, rates, scorers, precisions)
         return
     every = alone(critic, setting, pool, lengths, rates, lighter=True)
     learners = _Learners(list(every), setting, pool, rates)
@@ -71,7 +73,7 @@ def _beside_all_but(apart: frozenset[str], setting: RlSetting, pool: Pool, lengt
         own = replace(_critic(learner, actor.num_gpus * inner), with_actor=alike)
         return (own, *scorers(actor, inner))
 
-    for trainer in trainers(setting.actor, setting, pool, lengths, rates, beside, precisions):
+    for trainer in trainers(policy, setting, pool, lengths, rates, beside, precisions):
         assert trainer.config is not None
         yield _with_critic(trainer, learners.beside(trainer.config, trainer.inner_dp), pool)
 

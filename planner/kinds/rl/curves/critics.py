@@ -22,7 +22,7 @@ from planner.rl.trajectories import SampleBatch
 
 def learners(setting: RlSetting, lengths: Lengths, batches: Sequence[SampleBatch]) -> dict[Learner, Trainer]:
     """Every critic that may have GPUs of its own, with how it trains; none where the problem asks for none."""
-    critic = setting.model("critic")
+    critic = setting.trained("critic")
     if critic is None or "own" not in setting.options.critic_gpus:
         return {}
     return dict(pair for pool in setting.pools for pair in _on(setting, critic, pool, lengths, batches))

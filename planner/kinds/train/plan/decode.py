@@ -309,7 +309,9 @@ def _as_stated(text: str, options: TrainOptions) -> str:
 def _of_the_code(job: TrainJob) -> Iterator[str]:
     """What the training code does otherwise than others."""
     heads = job.resolved.models[job.key].num_mtp_heads - job.arch.num_mtp_heads
-    if heads:
+    if heads and job.options.mtp is False:
+        yield f"the model is trained without its {heads} heads for further tokens (MTP), as `mtp: false` says"
+    elif heads:
         yield f"{job.engine.name} trains the model without its {heads} heads for further tokens (MTP)"
     without = trained_without(job.arch)
     if without is not None:

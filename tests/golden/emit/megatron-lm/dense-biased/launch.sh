@@ -3,7 +3,8 @@
 # Run this on every node of the plan with NODE_RANK=0, 1, ...; rank 0 is on node 0 of pool "h100".
 # It runs Megatron-LM's pretrain_gpt.py. Tokenizer, data, learning rate, and what of a model takes no time (rotary
 # base, norm epsilon, scores and balancing of routers) are no part of a plan: give their flags as arguments of this
-# script.
+# script. Megatron-Core from 0.18.2 on refuses Transformer Engine's fused loss, which plans are priced with. There,
+# add `--cross-entropy-fusion-impl native`, whose logits take 32 bits of memory each, not 16.
 set -euo pipefail
 : "${MEGATRON_LM:?set MEGATRON_LM to the folder that holds pretrain_gpt.py}"
 : "${NODE_RANK:?set NODE_RANK to the number of this node}"
