@@ -8,6 +8,7 @@ rate, times the share of requests whose limits hold; of a cost, over that share.
 hold together with less (`planner.costs.rates.spread.all_hold`).
 """
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -36,35 +37,39 @@ def solved_by_default(resolved: Resolved, limits: Limits, solve: Solve) -> Envel
     if not takes_default(resolved):
         return solve(resolved, limits)
     searched: list[AtConfidence] = []
+    started_s = time.monotonic()
     for confidence in CONFIDENCES:
         limits.tell(f"keeping limits with {confidence:.0%}")
-        plan = _plan_if_any(replace(resolved, confidence=confidence), limits, solve)
+        plan = _plan_if_any(replace(resolved, confidence=confidence), limits.left(started_s), solve)
         if plan is not None:
-            return _more_expected(resolved, limits, solve, plan, searched)
+            return _more_expected(resolved, limits, started_s, solve, plan, searched)
         searched.append(AtConfidence(confidence=confidence))
-    return _chosen_from(solve(replace(resolved, confidence=BY_ESTIMATE), limits), searched)
+    return _chosen_from(solve(replace(resolved, confidence=BY_ESTIMATE), limits.left(started_s)), searched)
 
 
 def _more_expected(
     resolved: Resolved,
     limits: Limits,
+    started_s: float,
     solve: Solve,
     sure: Envelope,
     searched: Sequence[AtConfidence],
 ) -> Envelope:
     """The plan that is `sure` of its limits with a confidence, or that by the estimate where more is expected of it.
 
-    The latter is made where formulas promise so much; others `searched` before have no plan.
+    The latter is made where formulas promise so much, and time is left; others `searched` before have no plan.
     """
+    if limits.spent(started_s):
+        return _chosen_from(sure, searched)
     as_it_stands, own = replace(resolved, confidence=BY_ESTIMATE), _at_own(sure)
-    promised = _by_formulas(as_it_stands, limits)
+    promised = _by_formulas(as_it_stands, limits.left(started_s))
     if promised is None:
         return _chosen_from(sure, searched)
     at_estimate = AtConfidence(confidence=BY_ESTIMATE, objective=promised)
     costs = load_calibration(resolved.problem.costs.calibration)
     expected = _expected(sure, _share(sure, costs))
-    if _expected(sure, _share_at_estimate(resolved), promised) > expected:
-        plan = _plan_if_any(as_it_stands, limits, solve)
+    if _expected(sure, _share_at_estimate(resolved), promised) > expected and not limits.spent(started_s):
+        plan = _plan_if_any(as_it_stands, limits.left(started_s), solve)
         at_estimate = AtConfidence(confidence=BY_ESTIMATE) if plan is None else _at_own(plan)
         if plan is not None and _expected(plan, _share(plan, costs)) > expected:
             return _chosen_from(plan, (*searched, own))

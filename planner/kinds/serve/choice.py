@@ -25,6 +25,7 @@ simulated placements (`judged_by: simulation`), which compares all.
 """
 
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -94,6 +95,7 @@ def searched(setting: ServeSetting, limits: Limits, *, tie_break: bool = False) 
 
 def chosen(setting: ServeSetting, limits: Limits, search_of: Searched = searched) -> Chosen:
     """The best mix that `search_of` has of all forms, or that of the first of STEPS which is not told from it."""
+    started_s = time.monotonic()
     setting, best = search_of(setting, limits)
     forms = preferred_forms(setting)
     far = far_functions(best, forms) if forms is not None and best.has_mix else ()
@@ -104,7 +106,7 @@ def chosen(setting: ServeSetting, limits: Limits, search_of: Searched = searched
         if any(set(far) <= set(free) for free in step):
             break  # the best of all is of this step
         limits.tell("searching forms that were measured")
-        parts = [_held(setting, best, with_any(forms, free), limits, search_of) for free in step]
+        parts = [_held(setting, best, with_any(forms, free), limits.left(started_s), search_of) for free in step]
         nearest = min((part for part in parts if part is not None), key=_gain, default=None)
         if nearest is not None and _gain(nearest) <= most_gain(setting.calibration):
             return _lifted_if_as_good(replace(nearest, told=tuple(told)))

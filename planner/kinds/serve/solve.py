@@ -25,6 +25,7 @@ from planner.progress import Limits
 from planner.solvers.mix_solve import certify
 
 PROOF_NODES = 1500  # of the tree that proves the bound; most problems need fewer than 50, rich mixes hundreds
+PROOF_NODES_LATE = 50  # once the time limit has come
 MOST_SPREADS = 3
 PROOF_NODES_WAITING = 2000  # where clients wait relaxations are weak, and some 1000 nodes are common
 
@@ -58,7 +59,7 @@ def _solved(resolved: Resolved, limits: Limits) -> Envelope:
 
         require_simulable(setting)
     limits.tell("pricing candidates")
-    picked = chosen(setting, limits, _searched)
+    picked = chosen(setting, limits.left(started_s), _searched)
     setting, outcome = picked.whole, picked.outcome
     why = ASKED if level == "queueing" else unverifiable(setting)
     impossible = impossible_limits(setting) if outcome.has_mix or outcome.proven else []
@@ -81,7 +82,7 @@ def _solved(resolved: Resolved, limits: Limits) -> Envelope:
         from planner.kinds.serve.simulated.solve import solve_by_simulation
 
         return solve_by_simulation(setting, outcome, limits)
-    return estimated(_proven(picked, limits), why)
+    return estimated(_proven(picked, limits.left(started_s), late=limits.spent(started_s)), why)
 
 
 def _searched(setting: ServeSetting, limits: Limits) -> tuple[ServeSetting, Outcome]:
@@ -112,11 +113,12 @@ def solve_by_formulas(resolved: Resolved, limits: Limits) -> Envelope:
     return _proven(picked, limits)
 
 
-def _proven(picked: Chosen, limits: Limits) -> Envelope:
+def _proven(picked: Chosen, limits: Limits, *, late: bool = False) -> Envelope:
     """The plan of a mix with its certificate, placed where it can stand."""
     limits.tell("proving the bound")
     waiting = any(target.clients is not None for target in picked.setting.targets)
-    proof_of = partial(certify, node_limit=PROOF_NODES_WAITING if waiting else PROOF_NODES)
+    nodes = PROOF_NODES_LATE if late else PROOF_NODES_WAITING if waiting else PROOF_NODES
+    proof_of = partial(certify, node_limit=nodes)
     plan, outcome = _placed(picked.setting, picked.outcome, proof_of, limits)
     return over_all(picked, plan, outcome, proof_of)
 

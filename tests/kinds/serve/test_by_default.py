@@ -221,3 +221,17 @@ def _sure_for_a_quarter(resolved: Resolved, limits: Limits) -> Envelope:
     value = objective.value * (0.25 if objective.sense == "maximize" else 4.0)
     worth = objective.model_copy(update={"value": value})
     return plan.model_copy(update={"certificate": plan.certificate.model_copy(update={"objective": worth})})
+
+
+def test_all_searches_together_have_the_time_of_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s, given = [100.0], list[float | None]()
+
+    def infeasible(resolved: Resolved, limits: Limits) -> Envelope:
+        given.append(limits.time_limit_s)
+        now_s[0] += 4.0
+        raise Infeasible([], proved=True)
+
+    monkeypatch.setattr("time.monotonic", lambda: now_s[0])
+    with pytest.raises(Infeasible):
+        solved_by_default(small(LOOSE | UNSAID), Limits(time_limit_s=7.0), infeasible)
+    assert given == [7.0, 3.0, pytest.approx(0.1)]

@@ -25,6 +25,7 @@ whole requests.
 """
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -43,6 +44,7 @@ from planner.kinds.serve.steady.demand import Channel
 from planner.kinds.serve.steady.formulate import Formulated, formulate
 from planner.kinds.serve.steady.search import ServeSetting
 from planner.kinds.serve.steady.shapes import InstanceShape
+from planner.progress import Limits
 from planner.solvers.backends.model import Expr, LinearModel, Solution, total
 from planner.solvers.backends.solve import solve
 from planner.solvers.dualtree import DualTree, build_certificate, verify
@@ -59,7 +61,8 @@ IDLE = 0.5  # of an instance that is not priced, at all that is asked for
 TRACE = 1e-6  # of an instance: what is more is used
 MOST_STEPS = 100_000  # of a price: a finer unit rounds no bound up
 MOST_SHAPES = 400  # mixtures of experts have 175 on 256 GPUs, a tenth of a second each
-MOST_IN_TIME = 80  # beside a time limit, which does not count what pricing takes
+MOST_IN_TIME = 80  # beside a time limit: the bound would take what searches need
+LATE = "the time limit came before it was worked out"
 SPACE = "no plan of the stated shapes and modes, whatever its batches, chunks, counts, shares and waits"
 
 
@@ -81,6 +84,10 @@ class Bound:
         return bound, abs(bound - value) / max(abs(value), 1e-9)
 
 
+class _Late(Exception):
+    """The time for the bound has passed."""
+
+
 @dataclass(slots=True)
 class ProblemBounds:
     """What no plan of a problem exceeds while it keeps its limits in simulation, worked out when it is asked for.
@@ -93,18 +100,32 @@ class ProblemBounds:
 
     setting: ServeSetting
     most_shapes: int = MOST_SHAPES
+    end_s: float | None = None  # of the monotonic clock: what is not worked out by then is not known
     _workloads: tuple[Workload, ...] = ()
     _listed: list[ListedType] = field(default_factory=list)
     _bounds: list[TypeBound] = field(default_factory=list)
     _priced: set[int] = field(default_factory=set)
     _whole: Bound | None = None
 
+    @classmethod
+    def within(cls, setting: ServeSetting, limits: Limits, started_s: float) -> "ProblemBounds":
+        """Those of a problem whose solve began at `started_s` of the monotonic clock."""
+        most = MOST_SHAPES if limits.time_limit_s is None else MOST_IN_TIME
+        return cls(setting, most, limits.end_s(started_s))
+
     @property
     def whole(self) -> Bound:
         """The bound on the objective of every plan."""
         if self._whole is None:
-            self._whole = self._worked_out()
+            try:
+                self._whole = self._worked_out()
+            except _Late:
+                self._whole = Bound(formulate(self.setting.resolved, self.setting.targets, ()).metric, None, LATE)
         return self._whole
+
+    def _require_time(self) -> None:
+        if self.end_s is not None and time.monotonic() >= self.end_s:
+            raise _Late
 
     def most_per_s(self, function: str, shape: InstanceShape, *, alone: bool) -> float:
         """The most requests of all workloads that an instance does; `alone`: no other type decodes.
@@ -169,9 +190,12 @@ class ProblemBounds:
             return Bound(formulated.metric, None, "no shape holds the model", infeasible=True)
         if formulated.problem.maximising:
             for row in range(len(self._listed)):
+                self._require_time()
                 self._estimate(row)
         self._solved(whole=False)
-        return _proven(*self._solved(whole=True))
+        answer = self._solved(whole=True)
+        self._require_time()
+        return _proven(*answer)
 
     def _solved(self, *, whole: bool) -> tuple["_Program", SolveResult[Solution]]:
         """The best mix once every type that it uses is priced; soon known where it may have parts of instances."""
@@ -182,6 +206,7 @@ class ProblemBounds:
             if not unpriced:
                 return program, answer
             for row in unpriced:
+                self._require_time()
                 self._price(row)
 
 

@@ -4,10 +4,9 @@ import time
 from dataclasses import dataclass, field, replace
 
 from planner.kinds.serve.verified.verifiable import Unverified
-from planner.progress import Limits
+from planner.progress import LEAST_S, Limits
 
 OF_TIME_LIMIT = 0.5  # that proposals may take; the rest is for the one that is verified
-LEAST_S = 0.1  # of the solver of a mix, however little is left
 
 
 class OutOfTime(Unverified):

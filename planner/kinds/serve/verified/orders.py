@@ -15,7 +15,7 @@ from typing import TypeAlias
 from pydantic import JsonValue
 
 from planner.errors import Infeasible
-from planner.kinds.serve.bounds.bound import MOST_IN_TIME, MOST_SHAPES, ProblemBounds
+from planner.kinds.serve.bounds.bound import ProblemBounds
 from planner.kinds.serve.options import ServeOptions
 from planner.kinds.serve.steady.engine_rules import ways_of_models
 from planner.kinds.serve.steady.search import Outcome, ServeSetting, search, shape_spaces
@@ -72,7 +72,7 @@ def solve_verified(
     part of the time that those before it leave. Where no plan of any is verified: raises Unverified if simulation was
     too much work for one of them, or the time limit, counted from `started_s`, ended its search, and else Infeasible.
     """
-    bounds = bounds or ProblemBounds(setting, MOST_SHAPES if limits.time_limit_s is None else MOST_IN_TIME)
+    bounds = bounds or ProblemBounds.within(setting, limits, started_s)
     orders, searched = list(orders_of(setting)), list[SearchedOrder]()
     for number, own in enumerate(orders):
         own_limits = replace(limits, explain=limits.explain and number == 0)  # the first one's conflict is named

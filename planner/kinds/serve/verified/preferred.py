@@ -19,7 +19,7 @@ def solve_preferred(
     Of all forms where simulation finds none of those that does. `bounds` are those of the problem, where they are
     known; `brief` of a search beside others. Raises as `solve_verified` does.
     """
-    bounds, held = bounds or ProblemBounds(picked.whole), picked.held()
+    bounds, held = bounds or ProblemBounds.within(picked.whole, limits, started_s), picked.held()
     if held.setting.forms is not None:
         own_limits = replace(limits, explain=False)
         try:
