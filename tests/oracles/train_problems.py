@@ -4,7 +4,7 @@ Nothing of the search or of its space is imported: degrees, schedules, sharding 
 and what is legal is said here once more, from the papers and from Megatron-LM's rules.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, product
 from pathlib import Path
@@ -58,7 +58,8 @@ def every_plan(job: TrainJob) -> Iterator[Evaluation]:
     for candidate in every_candidate(job):
         for mode, whole in recomputations(candidate.table, candidate.pp * candidate.vpp):
             choice = replace(candidate, mode=mode, full_layers=whole)
-            yield from filter(fits, (evaluate(choice, counts) for counts in layouts(choice)))
+            for counts in layouts(choice):
+                yield from filter(fits, (evaluate(replace(choice, moved_layers=m), counts) for m in _moved(choice)))
 
 
 def every_candidate(job: TrainJob) -> Iterator[PlanChoice]:
@@ -157,6 +158,12 @@ def shardings(job: TrainJob, shape: ShardShape, dp: int, pp: int) -> Iterator[tu
                 continue  # one rank a domain shares nothing out
             if ranks % part == 0 and (not job.num_experts or same_experts % (ranks // part) == 0):
                 yield stage, part
+
+
+def _moved(choice: PlanChoice) -> Iterable[int]:
+    """Layers whose activations move to the host: Megatron-LM counts them without a pipeline, from the first to the last
+    but one; 0 is all of these."""
+    return range(choice.table.job.arch.num_layers - 1) if "activations" in choice.offload and choice.pp == 1 else (0,)
 
 
 def offloads(job: TrainJob) -> list[frozenset[str]]:
