@@ -128,7 +128,7 @@ def _row(
     shares, left = [], problem.layers
     for index, layers in enumerate(most):
         after = sum(most[index + 1 :])
-        shares.append(max(min(round(layers * left / (layers + after)), layers), left - after))
+        shares.append(max(min(round(layers * left / max(layers + after, 1)), layers), left - after))
         left -= shares[-1]
     if sum(paths[share] for paths, share in zip(reach, shares, strict=True)) > problem.longest_path * (1.0 + DUST):
         return None
