@@ -60,10 +60,10 @@ def test_a_slow_reference_has_the_same_requests_on_time(four: tuple[Resolved, En
         )
         for name in sizes
     )
-    times, model, prompt, answer = drawn(resolved, 1500, 5)
+    times, model, prompt, answer = drawn(resolved, 600, 5)
     stream = Stream(times, np.array(model), np.array(prompt), np.array(answer), int(0.1 * len(times)))
     simulated = reached(setting.groups, groups, [stream]).share_M
-    slow = attained(resolved, decision, 1500, 5)
+    slow = attained(resolved, decision, 600, 5)
     counts = np.bincount(stream.model[stream.first :])
     assert abs(float(((simulated - slow) * counts).sum() / counts.sum())) < 0.01
 

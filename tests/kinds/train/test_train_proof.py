@@ -130,7 +130,13 @@ def test_a_search_that_stopped_early_proves_the_bound_that_it_states() -> None:
 
 def test_a_mix_of_strategies_cannot_claim_a_bound_that_its_chains_do_not_give() -> None:
     tight = {"nodes": 2, "global_batch": 64, "sequence_tokens": 8192, "memory_utilisation": 0.18}
-    mixed = _dumped(solve(problem("Qwen/Qwen2.5-7B", **tight, search={"layerwise": True, "zero_stage": [0, 1, 2, 3]})))
+    mixed = _dumped(
+        solve(
+            problem(
+                "Qwen/Qwen2.5-7B", **tight, search={"layerwise": True, "zero_stage": [0, 1, 2, 3], "micro_batch": [1]}
+            )
+        )
+    )
     assert len(mixed["decision"]["layer_runs"]) > 1
     assert not _failing(mixed)
     certificate = mixed["certificate"]
