@@ -13,6 +13,7 @@ from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.steady.points import CONTEXT_RULE
 from planner.models.library import find_model
 from planner.plan.schema import Envelope, Role
+from planner.progress import Limits
 from planner.simulate.plans.setting import Policies
 from planner.simulate.plans.simulation import Traffic, findings, simulate_plan
 
@@ -69,7 +70,9 @@ def test_a_longer_stated_context_is_never_better() -> None:
     worth = []
     for tokens in steps:
         try:
-            worth.append(objective_of(solve(small(TIGHT | {"engine.max_context_tokens": tokens}))))
+            worth.append(
+                objective_of(solve(small(TIGHT | {"engine.max_context_tokens": tokens}), Limits(explain=False)))
+            )
         except Infeasible:
             worth.append(0.0)
     assert worth == sorted(worth, reverse=True)

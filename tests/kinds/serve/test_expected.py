@@ -36,7 +36,7 @@ def plans() -> dict[str, Envelope]:
 def _worth(edits: dict[str, Any], confidence: float) -> float:
     """Confidence times objective of the plan at it; 0 where there is none."""
     try:
-        objective = solve(replace(small(edits), confidence=confidence)).certificate.objective
+        objective = solve(replace(small(edits), confidence=confidence), Limits(explain=False)).certificate.objective
     except Infeasible:
         return 0.0
     assert objective.value is not None

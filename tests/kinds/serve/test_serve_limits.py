@@ -13,6 +13,7 @@ from planner.errors import Infeasible, PlannerError
 from planner.kinds.serve.options import ServeDecision
 from planner.problem.lengths import LengthFacts, length_quantile
 from planner.problem.schema import TraceLengths, UniformLengths
+from planner.progress import Limits
 from planner.simulate.requests.arrivals import arrivals
 
 LEAST = {"minimize": "gpus"}
@@ -28,7 +29,7 @@ def conflict_of(edits: dict[str, Any]) -> list[tuple[str, str]]:
 
 def feasible(edits: dict[str, Any]) -> bool:
     try:
-        solve(small(edits))
+        solve(small(edits), Limits(explain=False))
     except Infeasible:
         return False
     return True

@@ -71,7 +71,7 @@ def optima() -> dict[str, float | None]:
 
 
 def solved(resolved: Resolved, backend: str = "mathopt-gscip") -> Envelope:
-    return solve(resolved, Limits(backend=backend))
+    return solve(resolved, Limits(backend=backend, explain=False))
 
 
 def objective(edits: dict[str, Any]) -> float:
