@@ -6,7 +6,10 @@ from planner.errors import PlannerError
 
 
 def estimate_jsonl(lines: Iterable[str], *, profiles: tuple[str, ...] = (), percentiles: bool = False) -> Iterator[str]:
-    """One JSON line of prediction or error for every line of request, in order."""
+    """One JSON line of prediction or error for every line of request, in order, priced with the tables in `profiles`.
+
+    Predictions are means in SI units; with `percentiles`, with percentiles of TTFT and TPOT beside them.
+    """
     from planner.estimate.answers import answer_lines
     from planner.estimate.requests import cases_of_lines
 

@@ -52,7 +52,10 @@ def _moved(envelope: Envelope, decision: ExpertsDecision, instance: ExpertsInsta
 
 
 def placement_files(envelope: Envelope, decision: Decision) -> dict[str, str]:
-    """`placement.json`: experts by layer (and window, and micro-batch) and slot, as scorers of layouts read them."""
+    """`placement.json`: experts by layer (and window, and micro-batch) and slot, as scorers of layouts read them.
+
+    Raises PlannerError where the plan has its layout in a side file.
+    """
     assert isinstance(decision, ExpertsDecision)
     if not decision.layouts:
         raise PlannerError(

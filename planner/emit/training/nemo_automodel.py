@@ -25,7 +25,7 @@ Section = dict[str, object]
 
 
 def recipe(job: LaunchJob) -> dict[str, Section]:
-    """The recipe's sections."""
+    """The sections of a recipe by name; raises PlannerError for a job that NeMo AutoModel does not run."""
     _require_automodel(job)
     require_constant(job, "NeMo AutoModel")
     decision, options = job.decision, job.options

@@ -87,7 +87,7 @@ def _with_any_layers_s(choice: PlanChoice, floor: Floor, problem: Racks, least_s
 
 
 def hiding_share(choice: PlanChoice) -> float:
-    """q."""
+    """The share q of the passes of all micro-batches beside which gradients or parameters are exchanged; 0 without."""
     job = choice.table.job
     hidden = {"grad_reduce", "param_gather"} & set(job.options.overlap)
     return job.rates.get("dp.room") / choice.num_micro_batches if hidden else 0.0
