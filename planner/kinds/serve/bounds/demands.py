@@ -5,8 +5,8 @@ many draws.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -57,6 +57,8 @@ class Workload:
 
     def within(self, tokens: int) -> "Workload":
         """Its requests as engines of that context serve them: prompts refused are nothing, answers are cut."""
+        if float((self.input_tokens + np.maximum(self.output_tokens, 1.0)).max(initial=0.0)) <= tokens:
+            return self
         room = tokens - self.input_tokens
         inputs = np.where(room > 0.0, self.input_tokens, 0.0)
         outputs = np.where(room > 0.0, np.minimum(self.output_tokens, room), 0.0)
@@ -129,9 +131,10 @@ class GoodSteps:
         return cls(count / whole, float(steps[:count].sum()) / whole, float(steps[count - 1]))
 
 
+@lru_cache(maxsize=16)  # types of a problem ask for few of them, each from all draws
 def priced(
     workload: Workload,
-    thresholds: Sequence[float],
+    thresholds: tuple[float, ...],
     *,
     prefills: bool,
     decodes: bool,
@@ -169,7 +172,8 @@ def contexts_below(input_tokens: Floats, output_tokens: Floats, threshold: float
     return np.asarray(shorter * input_tokens + shorter * (shorter + 1.0) / 2.0 + (steps - shorter) * threshold)
 
 
-def thresholds_of(workloads: Sequence[Workload], corners: Floats) -> tuple[float, ...]:
+@lru_cache(maxsize=16)
+def thresholds_of(workloads: tuple[Workload, ...], corners: tuple[float, ...]) -> tuple[float, ...]:
     """Corners of a table near quantiles of the contexts that decode steps have."""
     middle = np.concatenate([each.input_tokens + each.output_tokens / 2.0 for each in workloads])
     steps = np.concatenate([each.output_tokens for each in workloads])
@@ -177,7 +181,7 @@ def thresholds_of(workloads: Sequence[Workload], corners: Floats) -> tuple[float
     done = np.cumsum(steps[order]) / max(float(steps.sum()), 1e-9)
     near = middle[order][np.searchsorted(done, THRESHOLDS).clip(max=len(order) - 1)]
     places = np.unique(np.searchsorted(corners, near).clip(max=len(corners) - 1))
-    return tuple(corners[places].tolist())
+    return tuple(corners[place] for place in places.tolist())
 
 
 def _by_length(steps: Floats) -> tuple[SequenceClass, ...]:

@@ -94,15 +94,19 @@ class ListedType:
 
         None where decode steps are not shortest there.
         """
-        if (np.diff(self._grids(0)[0].decode_s, axis=1) < 0.0).any():
+        if (np.diff(self._grid(0).decode_s, axis=1) < 0.0).any():
             return None
         return self._with_steps(setting, *self._grids(self.chunk, shortest_context=True))
 
     def _grids(self, chunk_tokens: int, *, shortest_context: bool = False) -> tuple[StepGrid, StepGrid | None]:
         """Seconds that no step undercuts, and those of an engine alone where several step together."""
+        members = int(ranks_in_step(self.pool_costs.costs.arch, self.shape.dp))
+        grid = self._grid(chunk_tokens, joint_apart=members > 1, shortest_context=shortest_context)
+        return (least_grid(grid, members), grid) if members > 1 else (grid, None)
+
+    def _grid(self, chunk_tokens: int, *, joint_apart: bool = False, shortest_context: bool = False) -> StepGrid:
         costs = self.pool_costs.costs.of_role(self.function)
-        members = int(ranks_in_step(costs.arch, self.shape.dp))
-        grid = step_grid(
+        return step_grid(
             costs.arch,
             costs.pricer,
             self._shards,
@@ -110,10 +114,9 @@ class ListedType:
             most_sequences=self.batch,
             longest_tokens=self._longest,
             chunk_tokens=chunk_tokens,
-            joint_apart=members > 1,
+            joint_apart=joint_apart,
             shortest_context=shortest_context,
         )
-        return (least_grid(grid, members), grid) if members > 1 else (grid, None)
 
     @property
     def _shards(self) -> Shards:
@@ -234,9 +237,7 @@ def _decode_steps(instance: Instance, grid: StepGrid, thresholds: Sequence[float
     counts = np.arange(1, instance.most_sequences + 1)
     context_NC = np.minimum(grid.contexts[None, :], instance.kv_tokens / counts[:, None])
     context_NC = np.maximum(context_NC, grid.contexts[0])
-    seconds_NC = np.stack(
-        [np.interp(context_NC[row], grid.contexts, grid.decode_s[n]) for row, n in enumerate(counts.tolist())]
-    )
+    seconds_NC = in_rows(grid.contexts, grid.decode_s[counts], context_NC)
     n, c = np.repeat(counts.astype(float), len(grid.contexts)), context_NC.ravel()
     none = np.zeros(len(n))
     return _steps(n, c, none, none, seconds_NC.ravel(), np.zeros(len(n)), thresholds)
@@ -291,6 +292,16 @@ def _between(batches: Floats, seconds: Floats) -> tuple[Floats, Floats, Floats]:
     worst[:-1] = bend
     worst[1:] = np.maximum(worst[1:], bend)
     return fine, values, worst
+
+
+def in_rows(axis: Floats, values: Floats, points: Floats) -> Floats:
+    """`values` [N, C] on an axis [C], at points [N, P] within it, row by row: to the last bit those of `np.interp`."""
+    if len(axis) == 1:
+        return np.broadcast_to(values, points.shape).copy()
+    low = np.clip(np.searchsorted(axis, points, side="right") - 1, 0, len(axis) - 2)
+    below, above = (np.take_along_axis(values, place, axis=1) for place in (low, low + 1))
+    within = (above - below) / (axis[low + 1] - axis[low]) * (points - axis[low]) + below
+    return np.asarray(np.where(points >= axis[-1], values[:, -1:], within))
 
 
 def _at(axis: Floats, values: Floats, points: Floats) -> Floats:

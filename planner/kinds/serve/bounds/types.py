@@ -58,7 +58,7 @@ def type_bound(
     """
     served = [workloads[index].within(context_tokens) for index in own]
     contexts = engine.instance.grid.contexts
-    thresholds = thresholds_of(served, contexts) if engine.decodes and len(contexts) > 1 else ()
+    thresholds = thresholds_of(tuple(served), tuple(contexts.tolist())) if engine.decodes and len(contexts) > 1 else ()
     steps = steps_of(engine, thresholds)
     decoding = steps.seconds[steps.sequences > 0.0]
     least_s = float(decoding.min()) if engine.decodes else 0.0

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.kinds.serve.bounds.demands import contexts_below
-from planner.kinds.serve.bounds.engines import EngineType, concave_floors, steps_of
+from planner.kinds.serve.bounds.engines import EngineType, concave_floors, in_rows, steps_of
 from planner.kinds.serve.bounds.prices import PricedDemand, SequenceClass, StepPrices, step_prices
 from planner.kinds.serve.steady.shapes import InstanceShape
 from planner.simulate.fleet.instances import Instance
@@ -208,3 +208,11 @@ def test_what_a_limit_on_the_mean_asks_for_is_no_price_of_the_loads_alone(limit_
     prices, least_s = step_prices(steps, [demand]), step_prices(steps, [free]).base_s(free)
     assert prices.base_s(demand) > 1.1 * least_s
     assert 0.0 < prices.unlimited * prices.base_s(demand) <= least_s * 1.005
+
+
+def test_steps_of_every_batch_are_those_of_numpy_to_the_last_bit() -> None:
+    rng = np.random.default_rng(3)
+    axis = np.array([1.0, 64.0, 100.0, 4096.0])
+    values, points = rng.random((40, 4)), np.concatenate([rng.uniform(1.0, 4096.0, (40, 6)), [axis] * 40], axis=1)
+    expected = [np.interp(row, axis, own) for row, own in zip(points, values, strict=True)]
+    assert (in_rows(axis, values, points) == expected).all()
