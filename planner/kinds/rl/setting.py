@@ -37,7 +37,11 @@ class RlSetting:
         return self.resolved.models[self.keys[part]] if part in self.keys else None
 
     def trained(self, part: str) -> Architecture | None:
-        """The same as it trains or scores beside training: no launcher is told to train heads for further tokens."""
+        """The same as it trains or scores beside training, without heads for further tokens, which nothing trains.
+
+        `mtp_num_layers: 0` in NeMo-RL (examples/configs/grpo_math_1B.yaml), `mtp.enable: false` in verl 0.9
+        (verl/trainer/config/model/hf_model.yaml); slime trains them with `--enable-mtp-training` alone.
+        """
         model = self.model(part)
         return model.without_mtp() if model is not None and model.mtp_layers else model
 
