@@ -144,11 +144,11 @@ def test_what_is_no_line_is_refused(line: str, what: str, capsys: pytest.Capture
 
 
 def test_a_line_that_leaves_what_is_feasible_says_where_and_why(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["sweep", str(PROBLEM), "--parametric", "gpus=1..4"]) == 0
+    assert main(["sweep", str(PROBLEM), "--parametric", "gpus=1..4", "--set", "options.pp=[1]"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "no plan keeps all limits with 70% from 1.00000 to 2.00000" in shown
     assert "gpus <= 2 (nearest: 3 gpus)" in shown
-    assert main(["sweep", str(PROBLEM), "--parametric", "gpus=16..32"]) == 0
+    assert main(["sweep", str(PROBLEM), "--parametric", "gpus=16..32", "--set", "options.pp=[1]"]) == 0
     assert "the axis changes nothing" in " ".join(capsys.readouterr().out.split())
 
 
@@ -162,7 +162,7 @@ def test_a_throughput_has_no_breakpoints_along_a_line() -> None:
 
 def test_a_line_is_written_as_json(tmp_path: Path) -> None:
     output = tmp_path / "line.json"
-    assert main(["sweep", str(PROBLEM), "--parametric", "gpus=2..4", "-o", str(output)]) == 0
+    assert main(["sweep", str(PROBLEM), "--parametric", "gpus=2..4", "--set", "options.pp=[1]", "-o", str(output)]) == 0
     document = json.loads(output.read_text())
     assert document["schema"] == "planner.parametric/1"
     assert [row["objective"] for row in document["segments"]] == [None, 10.5]
