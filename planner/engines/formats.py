@@ -4,6 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from planner.engines.release import Release, WeightFormat, numbers
+from planner.engines.serving.registry import SERVING_ENGINES
 from planner.hardware.accelerator import Accelerator
 from planner.models.architecture import Architecture, MoeFfn
 
@@ -43,6 +44,12 @@ def as_stored(weights: str, stored: frozenset[str]) -> bool:
 def made_while_loading(weights: str, stored: frozenset[str], made: Collection[str]) -> bool:
     """Whether an engine that makes some formats of plain floats makes this one of a checkpoint."""
     return weights in made and stored <= {"bf16"}
+
+
+def runs_on(engine: str, gpu: Accelerator) -> bool:
+    """Whether the engine runs on GPUs of that vendor at all."""
+    vendors = SERVING_ENGINES[engine].vendors
+    return not vendors or gpu.vendor in vendors
 
 
 def unloadable(release: Release, precision: str, gpu: Accelerator) -> WeightFormat | None:

@@ -17,6 +17,8 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationError, model_validator
 
 from planner.costs.serving.speculation import Drafter, drafter_of
+from planner.engines.formats import runs_on
+from planner.engines.serving.registry import SERVING_ENGINES
 from planner.engines.settings import engine_setting
 from planner.errors import PlannerError, in_one_line
 from planner.estimate.case import Case, Part, Refused
@@ -189,6 +191,10 @@ def _build(name: str, text: str, given: GivenDecision) -> Case:
             hint="add `options.speculation`",
         )
     engine, settings = problem.engine, given.settings
+    gpu = resolved.pools[0].node.accelerator
+    if not runs_on(engine.name, gpu):
+        title = SERVING_ENGINES[engine.name].title
+        raise PlannerError(f"{title} does not run on {gpu.display_name}", where="engine.name")
     return Case(
         id=name,
         arch=resolved.models[workload.model],

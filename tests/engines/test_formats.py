@@ -62,6 +62,14 @@ def test_a_gpu_without_a_kernel_is_refused_with_what_it_lacks() -> None:
     assert "bf16" in raised.value.hint
 
 
+def test_tensorrt_llm_runs_on_no_gpu_of_amd() -> None:
+    on_amd = small({"cluster.pools.0.gpu": "mi300x"})
+    assert prepare(on_amd)
+    engine = on_amd.problem.engine.model_copy(update={"name": "trtllm"})
+    with pytest.raises(PlannerError, match="TensorRT-LLM does not run on"):
+        prepare(replace(on_amd, problem=on_amd.problem.model_copy(update={"engine": engine})))
+
+
 def test_formats_of_a_model_are_those_of_its_matrices() -> None:
     assert weight_formats(find_model("deepseek-ai/DeepSeek-V3")) == {"fp8_block"}
 

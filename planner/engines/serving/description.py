@@ -43,6 +43,7 @@ class EngineDescription:
     """Settings that change times or memory of a role and that no plan has a field for, with underscores."""
     unread: tuple[str, ...] = ()
     """Settings beside those that may change them: kernels, graphs, schedulers' own rules. No summary lists them."""
+    vendors: tuple[str, ...] = ()  # whose GPUs alone it runs on; empty: not bound to any
     reserves: bool = False  # its scheduler admits a request only with room for its whole length
     metrics: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Names of metrics that it serves, the newest first; empty where none are known."""

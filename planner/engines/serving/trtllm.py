@@ -36,5 +36,6 @@ ENGINE = EngineDescription(
         "attention_dp_config", "cuda_graph_config.max_batch_size", "allreduce_strategy", "enable_min_latency",
         "scheduler_config.capacity_scheduler_policy", "stream_interval", "lora_config",
     ),
+    vendors=("nvidia",),  # nvidia.github.io/TensorRT-LLM/reference/support-matrix.html, "Hardware"
     reserves=True,
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from planner.engines.formats import unloadable, weight_formats
+from planner.engines.formats import runs_on, unloadable, weight_formats
 from planner.engines.handover import CacheTraits, Side, connector_between, why_apart
 from planner.engines.load import release_of
 from planner.engines.parallelism import shape_rule
@@ -52,8 +52,10 @@ def _formats(role: Role, arch: Architecture, problem: Problem, release: Release)
         if gpu is not None:
             missing = [name for name in sorted(weight_formats(arch)) if unloadable(release, name, gpu) is not None]
             what = f"no kernel for {missing[0]} weights on {gpu.name}" if missing else f"weights run on {gpu.name}"
-            hint = "plan other weights there, or leave that pool out"
-            yield Finding("engine.formats", not missing, what, f"roles.{role.name}", hint)
+            runs = runs_on(release.engine, gpu)
+            what = what if runs else f"{release.title} does not run on {gpu.name}"
+            hint = "plan other weights there, or leave that pool out" if runs else "plan another engine there"
+            yield Finding("engine.formats", runs and not missing, what, f"roles.{role.name}", hint)
 
 
 def _handovers(

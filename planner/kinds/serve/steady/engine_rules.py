@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Mapping
 
-from planner.engines.formats import unloadable, weight_formats
+from planner.engines.formats import runs_on, unloadable, weight_formats
 from planner.engines.handover import CacheTraits, Side, Way, ways, why_apart
 from planner.engines.release import Release
 from planner.engines.settings import require_setting
@@ -55,9 +55,15 @@ def ways_of_models(
 
 
 def require_loadable(release: Release, costs_of_pool: Mapping[tuple[str, int], PoolCosts], where: str) -> None:
-    """Raises PlannerError where the engine has no kernel for the weights of a model on a GPU of the pools."""
+    """Raises PlannerError where the engine does not run on a GPU of the pools, or not the weights of a model there."""
     for (model, _), pool_costs in costs_of_pool.items():
         gpu = pool_costs.pool.node.accelerator
+        if not runs_on(release.engine, gpu):
+            raise PlannerError(
+                f"{release.title} does not run on {gpu.display_name}",
+                where="engine.name",
+                hint="plan vLLM or SGLang there, or leave that pool out",
+            )
         for precision in sorted(weight_formats(pool_costs.costs.arch)):
             rule = unloadable(release, precision, gpu)
             if rule is not None:
