@@ -5,6 +5,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from planner.costs.rates.forms import with_form
+from planner.estimate.case import measured_forms
+from planner.kinds.serve.choice import preferred_forms
 from planner.plan.schema import Envelope
 from planner.propose.alternative import Alternative, Result
 from planner.propose.decision import Standing, loss_left, make_choice, standings, with_results
@@ -55,7 +58,7 @@ def propose(question: Question, results: Sequence[Result], count: int, folder: s
 
 
 def _notes(question: Question, best: Standing) -> Iterator[str]:
-    """What is weighed where the problem asks for more: a load, which takes copies, and percentiles of times."""
+    """What is weighed where the problem asks for more: a load, which takes copies, percentiles, measured forms."""
     (target,) = question.setting.targets
     case = best.alternative.case
     if target.rate_per_s is not None:
@@ -68,6 +71,13 @@ def _notes(question: Question, best: Standing) -> Iterator[str]:
     limits = (*target.ttft_limits, *target.tpot_limits, *target.itl_limits)
     if any(limit.quantile is not None and math.isfinite(limit.limit_s) for limit in limits):
         yield "limits on percentiles are held against typical times: a run reports its percentiles"
+    forms = preferred_forms(question.setting)
+    far = [with_form(*own) for own in measured_forms([case]) if forms and own[1] not in forms.get(own[0], ())]
+    if far and not best.measured:
+        yield (
+            f"alternatives of all forms are weighed, and no run has that of the first ({', '.join(far)}): `planner "
+            "solve` prefers measured ones, of which it is after a run"
+        )
 
 
 def _run(question: Question, standing: Standing, folder: str) -> ProposedRun:

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import runpy
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from planner.check import check_plan
+from planner.costs.rates.forms import ALL_FORMS, FUNCTIONS, STAGES, Form
 from planner.costs.rates.likeness import TPOT, Likeness
 from planner.costs.rates.spread import NORMAL_80
 from planner.documents.read import given_document
@@ -63,6 +65,17 @@ def test_a_stated_load_is_said_in_copies_of_the_first_alternative() -> None:
     assert f"40 requests/s take {copies} of the first, {copies * first['gpus']} GPUs" in proposal.notes[0]
     assert "percentiles" in proposal.notes[1]
     assert any(line.endswith(proposal.notes[0]) for line in lines_of(proposal))
+
+
+@pytest.mark.parametrize(("forms", "told"), [([frozenset({STAGES})], True), (ALL_FORMS, False)])
+def test_a_first_alternative_of_a_form_that_no_run_has_is_said_to_be(
+    question: Question, forms: Iterable[Form], told: bool
+) -> None:
+    setting = question.setting
+    costs = dataclasses.replace(setting.calibration, forms=dict.fromkeys(FUNCTIONS, frozenset(forms)))
+    asked = dataclasses.replace(question, setting=dataclasses.replace(setting, calibration=costs))
+    proposal = propose(asked, (), 1, ".", seed=0)
+    assert any("no run has that of the first (plain" in note for note in proposal.notes) == told
 
 
 def test_covariances_add_up_what_alternatives_share() -> None:
