@@ -56,18 +56,15 @@ def _basis(envelope: "Envelope") -> str:
 
 def next_best_lines(envelope: "Envelope") -> Iterator[str]:
     """How much worse the best plans of other forms are that were evaluated."""
-    from planner.explain.stated import beside_text, other_plans, passed_text, passed_title
+    from planner.explain.stated import beside_text, loss_text, other_plans, passed_text, passed_title
 
     metric = envelope.certificate.objective.metric
     for other in other_plans(envelope):
         value, loss, plan = other.get("objective"), other.get("loss"), other.get("plan", "another plan")
         if isinstance(value, (int, float)) and isinstance(loss, (int, float)):
-            what, passed = f"{plan}: {figure(metric, value)}", passed_text(other)
-            if passed:
-                beside = beside_text(metric, other)
-                yield f"{passed_title(envelope)}: {what}{beside} ({-100 * loss:.1f} % better){passed}"
-            else:
-                yield f"next best evaluated: {what} ({100 * loss:.1f} % worse)"
+            what, passed = f"{plan}: {figure(metric, value)}{beside_text(metric, other)}", passed_text(other)
+            title = passed_title(envelope) if passed else "next best evaluated"
+            yield f"{title}: {what} ({loss_text(loss)}){passed}"
 
 
 def quality_lines(envelope: "Envelope", decision: "Decision") -> Iterator[str]:

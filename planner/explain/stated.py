@@ -94,10 +94,8 @@ def next_best_facts(envelope: Envelope) -> Iterator[Fact]:
         value, loss, name = other.get("objective"), other.get("loss"), other.get("plan", "another plan")
         metric = envelope.certificate.objective.metric
         if isinstance(value, (int, float)) and isinstance(loss, (int, float)):
-            what = f"next best evaluated, {name}: {figure(metric, value)}, {100 * loss:.1f} % worse"
-            if loss < 0.0:
-                what = f"{passed_title(envelope)}, {name}: {figure(metric, value)}{beside_text(metric, other)}, "
-                what += f"{-100 * loss:.1f} % better{passed_text(other)}"
+            what, passed = f"{name}: {figure(metric, value)}{beside_text(metric, other)}", passed_text(other)
+            what = f"{passed_title(envelope) if passed else 'next best evaluated'}, {what}, {loss_text(loss)}{passed}"
             yield Fact("alternative", what, ("objective",), figures={metric: float(value), "loss": float(loss)})
         else:
             yield Fact("alternative", f"no plan at all: {name}", ("objective",))
@@ -108,10 +106,15 @@ def passed_title(envelope: Envelope) -> str:
     return f"{'faster' if envelope.kind == 'train' else 'better'} by the costs alone"
 
 
+def loss_text(loss: float) -> str:
+    """Such as `1.7 % worse`."""
+    return f"{100 * abs(loss):.1f} % {'better' if loss < 0.0 else 'worse'}"
+
+
 def beside_text(metric: str, other: Mapping[str, JsonValue]) -> str:
-    """What formulas make of the plan itself, where what they make of another stands beside that."""
+    """What formulas make of the best plan of the same forms, where what they make of another stands beside that."""
     beside = other.get("beside")
-    return f" by formulas, which give this one {figure(metric, beside)}" if isinstance(beside, int | float) else ""
+    return f" by formulas, by which the best of this one's forms has {figure(metric, beside)}" if isinstance(beside, int | float) else ""
 
 
 def passed_text(other: Mapping[str, JsonValue]) -> str:

@@ -1,7 +1,8 @@
 """The certificate of a serving plan: space searched, rules that pruned it, the bound and its derivation."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from functools import partial
 
 from pydantic import JsonValue
 
@@ -10,6 +11,7 @@ from planner.kinds.serve.steady.demand import LATENCY_SHARES
 from planner.kinds.serve.steady.formulate import Formulated
 from planner.kinds.serve.steady.frontier import SPEEDS_TOKENS_PER_S
 from planner.kinds.serve.steady.points import CHUNK_TOKENS, decode_batches, prefill_chunks
+from planner.kinds.serve.steady.predict import with_room
 from planner.kinds.serve.steady.search import Outcome, ServeSetting
 from planner.kinds.serve.steady.units import MICRO_BATCHES, Sides, splits
 from planner.plan.records import BY_NUMBER
@@ -58,7 +60,7 @@ def certificate(
             **({"offset": formulated.offset} if formulated.offset else {}),
             **_subject(outcome, reduced, kept),
         },
-        next_best=_alternatives(outcome) if next_best is None else list(next_best),
+        next_best=_alternatives(setting, outcome) if next_best is None else list(next_best),
     )
 
 
@@ -142,43 +144,46 @@ def axes_of(setting: ServeSetting) -> dict[str, list[JsonValue]]:
     return stated
 
 
-def _alternatives(outcome: Outcome) -> list[JsonValue]:
+def _alternatives(setting: ServeSetting, outcome: Outcome) -> list[JsonValue]:
     """The best plans of another make, with what they lose: each mode alone, and the nearest different mix."""
-    problem, solution, value = outcome.formulated.problem, outcome.solution, outcome.objective
-    assert value is not None
+    problem, solution = outcome.formulated.problem, outcome.solution
     roles = {shape.role for shape, count in zip(problem.shapes, solution.counts, strict=True) if count}
     rows: list[JsonValue] = []
 
-    def add(name: str, result: SolveResult[MixSolution]) -> None:
-        other = None if not result.objective else outcome.formulated.in_metric(result.objective)
-        rows.append(_alternative(name, other, value))
+    def add(name: str, *, roles: Collection[MixRole] = (), shapes: Collection[int] = ()) -> None:
+        solve = partial(next_best, solution=solution, forbid_roles=roles, forbid_shapes=shapes)
+        _, result = with_room(setting.costs_of_pool, setting.targets, outcome.formulated, solve)
+        rows.append(_alternative(name, result, outcome))
 
     for name, barred in (("colocated only", {MixRole.FIRST, MixRole.SECOND}), ("disaggregated only", {MixRole.WHOLE})):
         if roles & barred:
-            add(name, next_best(problem, solution, forbid_roles=barred))
+            add(name, roles=barred)
     candidates = outcome.formulated.candidates
     drafting = [c for c, candidate in enumerate(candidates) if candidate.draft_tokens]
     if any(solution.counts[c] for c in drafting):
-        add("without speculation", next_best(problem, solution, forbid_shapes=drafting))
+        add("without speculation", shapes=drafting)
     elif drafting:
         plain = [c for c in range(len(candidates)) if c not in drafting]
-        add("with speculation only", next_best(problem, solution, forbid_shapes=plain))
+        add("with speculation only", shapes=plain)
     halved = [c for c, candidate in enumerate(candidates) if candidate.shape.micro_batches > 1]
     if any(solution.counts[c] for c in halved):
-        add("without two batches", next_best(problem, solution, forbid_shapes=halved))
+        add("without two batches", shapes=halved)
     placed = [c for c, candidate in enumerate(candidates) if candidate.shape.redundant != BY_NUMBER]
     if any(solution.counts[c] for c in placed):
-        add("with experts by number", next_best(problem, solution, forbid_shapes=placed))
+        add("with experts by number", shapes=placed)
     apart = [c for c, candidate in enumerate(candidates) if candidate.ffn is not None]
     others = [c for c in range(len(problem.shapes)) if c not in apart and problem.shapes[c].role is not MixRole.FIRST]
     if any(solution.counts[c] for c in apart):
-        add("without attention-ffn", next_best(problem, solution, forbid_shapes=apart))
+        add("without attention-ffn", shapes=apart)
     elif apart:
-        add("attention-ffn only", next_best(problem, solution, forbid_shapes=others))
+        add("attention-ffn only", shapes=others)
     return rows
 
 
-def _alternative(name: str, best: float | None, value: float) -> JsonValue:
+def _alternative(name: str, result: SolveResult[MixSolution], outcome: Outcome) -> JsonValue:
+    value, best = outcome.objective, None if not result.objective else outcome.formulated.in_metric(result.objective)
+    assert value is not None
     if best is None:
         return {"plan": name, "objective": None, "loss": None}
-    return {"plan": name, "objective": best, "loss": abs(best - value) / max(abs(value), 1e-9)}
+    worse = value - best if outcome.formulated.problem.maximising else best - value
+    return {"plan": name, "objective": best, "loss": worse / max(abs(value), 1e-9)}

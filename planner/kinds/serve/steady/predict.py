@@ -6,22 +6,28 @@ slowest path.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from planner.arrays import Floats
 from planner.kinds.serve.steady.attained import Pace, least_time_s
 from planner.kinds.serve.steady.demand import Target
+from planner.kinds.serve.steady.formulate import Formulated
 from planner.kinds.serve.steady.operate import Operation
 from planner.kinds.serve.steady.points import PoolCosts
-from planner.kinds.serve.steady.roles_in_use import RoleInUse
+from planner.kinds.serve.steady.roles_in_use import RoleInUse, roles_in_use
 from planner.kinds.serve.steady.time_limits import ATTAINMENT, MEAN, TimeLimit, strictest_s
 from planner.plan.schema import Prediction
+from planner.solvers.mix import MixProblem, MixSolution
+from planner.solvers.result import SolveResult
 
 BISECTIONS = 40
 SHARES: Floats = 1.0 - np.concatenate([np.linspace(0.995, 0.1, 32)[:-1], np.geomspace(0.1, 1e-5, 32)])
 """At which the time to first token is known where answers differ, ascending."""
+
+MOST_TIGHTENINGS = 12  # of the demand of clients, until all of them find room
+ROOM_TOLERANCE = 1e-6
 
 CostsOfPool = Mapping[tuple[str, int], PoolCosts]
 
@@ -184,3 +190,48 @@ def _share(keeps: Callable[[float], bool]) -> float:
 
 def _at(share: float) -> TimeLimit:
     return TimeLimit(ATTAINMENT, share, math.inf)
+
+
+def with_room(
+    costs_of_pool: CostsOfPool,
+    targets: Sequence[Target],
+    formulated: Formulated,
+    solve: Callable[[MixProblem], SolveResult[MixSolution]],
+) -> tuple[MixProblem, SolveResult[MixSolution]]:
+    """The mix that `solve` has, and the problem whose clients all find room in it.
+
+    A mix that they do not find room in is solved for again, with as many more as would.
+    """
+    problem = formulated.problem
+    result = solve(problem)
+    for _ in range(MOST_TIGHTENINGS):
+        short = _short_of_room(costs_of_pool, targets, formulated, result)
+        if not short:
+            break
+        demands = tuple(
+            replace(demand, clients=demand.clients and demand.clients * short.get(w, 1.0))
+            for w, demand in enumerate(problem.demands)
+        )
+        problem = replace(problem, demands=demands)
+        result = solve(problem)
+    return problem, result
+
+
+def _short_of_room(
+    costs_of_pool: CostsOfPool, targets: Sequence[Target], formulated: Formulated, result: SolveResult[MixSolution]
+) -> dict[int, float]:
+    """By target, the factor by which the least cost for its clients must grow to hold them all within the limits.
+
+    The mix counts every stay as long as at full load, a relaxation; here the stays are those at the load that the
+    scarcest role allows.
+    """
+    if result.solution is None or formulated.problem.maximising:
+        return {}
+    used = roles_in_use(formulated.candidates, result.solution)
+    short = {}
+    for target in targets:
+        if target.clients is not None:
+            room = in_flight(used, target, costs_of_pool, most_scale(used, target))
+            if room < target.clients * (1.0 - ROOM_TOLERANCE):
+                short[target.index] = target.clients / room * (1.0 + ROOM_TOLERANCE)
+    return short

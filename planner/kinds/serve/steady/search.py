@@ -6,6 +6,7 @@ solves the mix of them (`planner.solvers.mix`) for given targets.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from planner.costs.rates.calibration import Calibration, load_calibration
 from planner.costs.rates.forms import Forms
@@ -31,7 +32,7 @@ from planner.kinds.serve.steady.engine_rules import require_balancer, require_ex
 from planner.kinds.serve.steady.failures import require_domains
 from planner.kinds.serve.steady.formulate import Formulated, formulate, gpus_at_hand
 from planner.kinds.serve.steady.points import PoolCosts, Tally
-from planner.kinds.serve.steady.predict import in_flight, most_scale
+from planner.kinds.serve.steady.predict import with_room
 from planner.kinds.serve.steady.roles_in_use import RoleInUse, roles_in_use
 from planner.kinds.serve.steady.shapes import ShapeSpace, shape_space
 from planner.kinds.serve.steady.steps.formulas import Costs
@@ -44,9 +45,6 @@ from planner.solvers.mix import LEAST_RATE, MixProblem, MixSolution
 from planner.solvers.mix_solve import solve_mix
 from planner.solvers.result import SolveResult, Status
 from planner.solvers.stochastic.routed_queues import Routing, better_routing
-
-MOST_TIGHTENINGS = 12
-ROOM_TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,19 +282,9 @@ def search(
     tally = Tally()
     listed = list_candidates(setting, targets, tally) if candidates is None else candidates
     formulated = formulate(setting.resolved, targets, listed)
-    problem = formulated.problem
-    fullness = () if proposes and problem.maximising else formulated.fullness
-    result = solve_problem(problem, setting, limits, fullness, tie_break=tie_break)
-    for _ in range(MOST_TIGHTENINGS):
-        short = _short_of_room(setting, targets, formulated, result)
-        if not short:
-            break
-        demands = tuple(
-            replace(demand, clients=demand.clients and demand.clients * short.get(w, 1.0))
-            for w, demand in enumerate(problem.demands)
-        )
-        problem = replace(problem, demands=demands)
-        result = solve_problem(problem, setting, limits, fullness, tie_break=tie_break)
+    fullness = () if proposes and formulated.problem.maximising else formulated.fullness
+    solve = partial(solve_problem, setting=setting, limits=limits, fullness=fullness, tie_break=tie_break)
+    problem, result = with_room(setting.costs_of_pool, targets, formulated, solve)
     _require_told_apart(targets, problem, result)
     return Outcome(formulated, problem, result, tally)
 
@@ -331,26 +319,6 @@ def solve_problem(
         tie_break=tie_break,
         fullness=fullness,
     )
-
-
-def _short_of_room(
-    setting: ServeSetting, targets: Sequence[Target], formulated: Formulated, result: SolveResult[MixSolution]
-) -> dict[int, float]:
-    """By target, the factor by which the least cost for its clients must grow to hold them all within the limits.
-
-    The mix counts every stay as long as at full load, a relaxation; here the stays are those at the load that the
-    scarcest role allows.
-    """
-    if result.solution is None or formulated.problem.maximising:
-        return {}
-    used = roles_in_use(formulated.candidates, result.solution)
-    short = {}
-    for target in targets:
-        if target.clients is not None:
-            room = in_flight(used, target, setting.costs_of_pool, most_scale(used, target))
-            if room < target.clients * (1.0 - ROOM_TOLERANCE):
-                short[target.index] = target.clients / room * (1.0 + ROOM_TOLERANCE)
-    return short
 
 
 def list_candidates(
