@@ -99,8 +99,7 @@ def _statement(plan: Plan, certificate: Plan) -> Iterator[Line]:
     right = ("the bound" in certificate["claim"]) is (method == "optimistic_simulation" or not closed)
     yield _judged("claim", right, f"worded as this gap allows: {certificate['claim']}")
     others = certificate.get("next_best") or []
-    rows, most = others if isinstance(others, list) else [others], sense == "maximize"
-    yield from (_alternative(row, value, maximising=most) for row in rows)
+    yield from (_alternative(row, value, sense) for row in (others if isinstance(others, list) else [others]))
     if part := certificate.get("within"):  # on some values of the axes, judged as the whole space is
         axes = {"zero_stage_in_pipelines": certificate["axes"].get("zero_stage"), **certificate["axes"]}
         right = all(value in axes[name] for name, values in part["axes"].items() for value in values)
@@ -108,19 +107,13 @@ def _statement(plan: Plan, certificate: Plan) -> Iterator[Line]:
         yield from judge({**plan, "certificate": part})
 
 
-def _alternative(row: Json, value: Number, *, maximising: bool) -> Line:
-    """loss = |o - v| / |v| of an alternative's o, or |o - v| / |o|: seconds; below 0 where o is better, as of one that
-    was passed.
-    """
+def _alternative(row: Json, value: Number, sense: str) -> Line:
+    """loss = |o - v| / |v| of an alternative's o, or |o - v| / |o|: seconds; below 0 where o is better."""
     worth, loss, value = row.get("objective"), row.get("loss"), _number(row.get("beside", value))
-    right = True
-    if row.keys() & {"no_measurement_near", "memory_filled"} or (loss is not None and _number(loss) < 0):
-        right = worth is not None and (_number(worth) > value) is maximising
-        loss = -_number(loss)
+    loss = -_number(loss) if loss and loss < 0 and (_number(worth) > value) is (sense == "maximize") else loss
     losses = [abs(_number(worth) - value) / abs(part) for part in (value, _number(worth)) if part] if worth else [None]
     near = (loss is lost if lost is None else abs(_number(loss) - lost) <= ROUNDING * max(lost, 1) for lost in losses)
-    what = f"what `{row['plan']}` loses; that none of its kind loses less is as stated"
-    return _judged("next_best", right and any(near), what)
+    return _judged("next_best", any(near), f"what `{row['plan']}` loses; that none of its kind loses less is as stated")
 
 
 def _proof(plan: Plan, certificate: Plan) -> Iterator[Line]:

@@ -114,7 +114,9 @@ def loss_text(loss: float) -> str:
 def beside_text(metric: str, other: Mapping[str, JsonValue]) -> str:
     """What formulas make of the best plan of the same forms, where what they make of another stands beside that."""
     beside = other.get("beside")
-    return f" by formulas, by which the best of this one's forms has {figure(metric, beside)}" if isinstance(beside, int | float) else ""
+    if not isinstance(beside, int | float):
+        return ""
+    return f" by formulas, by which the best of this one's forms has {figure(metric, beside)}"
 
 
 def passed_text(other: Mapping[str, JsonValue]) -> str:
