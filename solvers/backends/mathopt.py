@@ -11,7 +11,7 @@ import functools
 import math
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -135,7 +135,7 @@ class LpAnswer:
 
 
 class Relaxation:
-    """The linear relaxation of a model, solved again and again (warm) as the bounds of its columns move.
+    """The linear relaxation of a model, solved again (warm) as bounds of columns move or columns come.
 
     Answers are read as the solver writes them: MathOpt's own objects, with bases and a dictionary for each of their
     parts, take five times as long to make as small relaxations to solve.
@@ -155,6 +155,20 @@ class Relaxation:
         kind = getattr(parameters_pb2, f"SOLVER_TYPE_{name}")
         return solver.new(kind, self._native.export_model(), parameters_pb2.SolverInitializerProto())
 
+    def add_column(self, cost: float, coefficient_of_row: Mapping[int, float], upper: float) -> None:
+        """Another column, from 0 to `upper`, behind those that are there."""
+        variable = self._native.add_variable(lb=0.0, ub=upper)
+        for row, value in coefficient_of_row.items():
+            self._constraints[row].set_coefficient(variable, value)
+        self._native.objective.set_linear_coefficient(variable, cost)
+        self._variables.append(variable)
+        self._lower.append(0.0)
+        self._upper.append(upper)
+
+    def solve_again(self) -> LpAnswer:
+        """The relaxation with columns boxed as they were last."""
+        return self.solve(self._lower, self._upper)
+
     def solve(self, lower: Sequence[float], upper: Sequence[float]) -> LpAnswer:
         """The relaxation with columns boxed in [lower, upper], by GLOP."""
         from ortools.math_opt import result_pb2
@@ -166,7 +180,7 @@ class Relaxation:
                 self._variables[column].upper_bound = self._upper[column] = high
         update = self._moved.export_update()
         if update is not None:
-            assert self._solver.update(update), "GLOP takes other bounds"
+            assert self._solver.update(update), "GLOP takes other bounds and more columns"
             self._moved.advance_checkpoint()
         answer = self._answer()
         if answer.termination.reason != result_pb2.TERMINATION_REASON_OPTIMAL:

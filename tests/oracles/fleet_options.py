@@ -26,7 +26,7 @@ FAR = (
         f"{{name: {name}, curve: [{{nodes: 1, units_per_hour: {rate}}}, {{nodes: 2, units_per_hour: {1.8 * rate}}}, "
         f"{{nodes: 3, units_per_hour: {2.5 * rate}}}], usd_per_unit: {usd}, usd_per_missing: {cost}, "
         f"target: {30 * rate}, start_up: 2h, restarts: job}}"
-        for name, rate, usd, cost in (("a", 10, 2, 7), ("b", 5, 1, 9), ("c", 6, 3, 1))
+        for name, rate, usd, cost in ((f"j{k}", 5 + k % 7, 1 + k % 3, 1 + k % 5) for k in range(13))
     )
     + "]"
 )

@@ -15,7 +15,7 @@ from planner.solvers.schedules.days.exchange import exchanged
 from planner.solvers.schedules.days.joint import jointly, most_of_units
 from planner.solvers.schedules.days.labels import labelled
 from planner.solvers.schedules.days.rows import recombined
-from planner.solvers.schedules.days.solve import split_day
+from planner.solvers.schedules.days.solve import MANY, split_day
 from planner.solvers.schedules.days.split import DayJob, DaySplit, Goal, of_one_pool
 
 
@@ -210,6 +210,21 @@ def test_labels_that_count_progress_meet_the_best_of_all_days_and_bound_it_where
         if width > 2:
             assert max(reached, problem.worth(idle)) == pytest.approx(best)
             assert bound == pytest.approx(best)
+
+
+def test_days_of_many_jobs_fit_and_stay_within_their_bound_and_near_it() -> None:
+    problem = problem_of(5, hours=6, nodes=40, jobs=MANY + 8)
+    result = split_day(problem, gap=1e-4)
+    assert result.solution is not None
+    assert result.objective is not None
+    assert result.objective == pytest.approx(problem.worth(result.solution))
+    assert all(fits(problem, row) for row in zip(*result.solution, strict=True))
+    assert result.gap is not None
+    assert result.gap <= 0.02
+    draws = np.random.default_rng(0)
+    relaxation = relaxed(problem)
+    prices = type(relaxation.prices)(draws.uniform(0.0, 1.0, relaxation.prices.hour_TP.shape), relaxation.units)
+    assert result.objective <= bound_at(problem, prices)[0]
 
 
 def goals_of(seed: int) -> DaySplit | None:

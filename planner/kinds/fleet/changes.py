@@ -1,11 +1,12 @@
 """What moves when the split of a day changes: nodes that jobs give up and take, in an order with room, and its cost.
 
-Every node of a job is a copy of it on that node (`solvers.placement.regroup`, as placements move theirs), which fills
-it; jobs keep as many nodes of a pool at every step as they have both before and afterwards.
+A node has one job. Nodes are given up first, then taken: jobs that get more nodes of a pool give up none there
+(`placed`), so that they keep as many at every step as they have both before and afterwards.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Literal
 
 from planner.documents.units import clock
 from planner.errors import PlannerError
@@ -17,9 +18,6 @@ from planner.kinds.fleet.placed import Held
 from planner.kinds.registry import find_kind
 from planner.plan.copies import role_copies
 from planner.plan.schema import Envelope
-from planner.solvers.placement.regroup import Copy, Regroup, order_moves
-
-NODE = 1.0  # what a job takes of a node: all of it
 
 
 def changes_of(
@@ -30,48 +28,39 @@ def changes_of(
 ) -> Iterator[Change]:
     """Every change behind the start of the day."""
     names, pools = [job.spec.name for job in day.jobs], day.resolved.pools
-    bytes_K = [_bytes_of_a_node(day, job) for job in day.jobs]
+    bytes_KP = [_bytes_of_a_node(day, job) for job in day.jobs]
     for window, start_s, _ in stretches[1:]:
-        problem = regroup(names, [row[window - 1] for row in held_KW], [row[window] for row in held_KW], pools, bytes_K)
-        steps = order_moves(problem).solution or ()
-        moves = tuple(
-            NodeMove(
-                job=step.copy.model.partition("@")[0],
-                action="bring" if step.brought else "drop",
-                pool=step.copy.devices[0][0],
-                node=step.copy.devices[0][1],
-            )
-            for step in steps
-        )
+        before_K, after_K = ([row[w] for row in held_KW] for w in (window - 1, window))
+        drops = list(_moves("drop", names, before_K, after_K, pools))
+        brings = list(_moves("bring", names, after_K, before_K, pools))
+        brought = [(bytes_KP[names.index(move.job)][p], pools[p]) for p, move in brings]
         lost_hours, lost_usd = _lost(day, shares_KWP, window)
         yield Change(
             at=clock(start_s),
-            moves=moves,
-            moved_bytes=sum(step.copy.brought_bytes for step in steps if step.brought),
-            least_s=max((_least_s(step.copy, pools) for step in steps if step.brought), default=0.0),
+            moves=tuple(move for _, move in (*drops, *brings)),
+            moved_bytes=sum(each for each, _ in brought),
+            least_s=max((_least_s(each, pool) for each, pool in brought), default=0.0),
             lost_node_hours=lost_hours,
             lost_usd=lost_usd,
         )
 
 
-def regroup(
+def _moves(
+    action: Literal["drop", "bring"],
     names: Sequence[str],
-    before_K: Sequence[Held],
-    after_K: Sequence[Held],
+    held_K: Sequence[Held],
+    other_K: Sequence[Held],
     pools: Sequence[Pool],
-    bytes_K: Sequence[Sequence[float]],
-) -> Regroup:
-    """What stands on nodes and what is to stand there, jobs of several pools apart."""
-
-    def copies(held_K: Sequence[Held]) -> frozenset[Copy]:
-        return frozenset(
-            Copy(f"{name}@{pool.name}", ((pool.name, node),), NODE, by_pool[p])
-            for name, held, by_pool in zip(names, held_K, bytes_K, strict=True)
-            for p, pool in enumerate(pools)
-            for node in held[p]
-        )
-
-    return Regroup(NODE, copies(before_K), copies(after_K))
+) -> Iterator[tuple[int, NodeMove]]:
+    """The nodes that jobs have of `held_K` alone, each with the place of its pool."""
+    nodes = [
+        (name, p, node)
+        for name, held, other in zip(names, held_K, other_K, strict=True)
+        for p, own in enumerate(held)
+        for node in own - other[p]
+    ]
+    for name, p, node in sorted(nodes, key=lambda row: (f"{row[0]}@{pools[row[1]].name}", str(row[2]))):
+        yield p, NodeMove(job=name, action=action, pool=pools[p].name, node=node)
 
 
 def _bytes_of_a_node(day: FleetDay, job: Job) -> list[float]:
@@ -92,10 +81,9 @@ def _weights(plan: Envelope) -> float:
         return 0.0
 
 
-def _least_s(copy: Copy, pools: Sequence[Pool]) -> float:
+def _least_s(brought_bytes: float, pool: Pool) -> float:
     """The time in which the network of a node can bring what it is to hold."""
-    node = next(pool.node for pool in pools if pool.name == copy.devices[0][0])
-    return copy.brought_bytes / (node.nic_bandwidth_bytes_per_s * node.num_gpus)
+    return brought_bytes / (pool.node.nic_bandwidth_bytes_per_s * pool.node.num_gpus)
 
 
 def _lost(day: FleetDay, shares_KWP: Sequence[Sequence[Share]], window: int) -> tuple[float, float]:

@@ -36,7 +36,7 @@ from planner.plan.schema import (
 )
 from planner.problem.envelope import plan_envelope
 from planner.solvers.result import relative_gap
-from planner.solvers.schedules.days.solve import SOLVER
+from planner.solvers.schedules.days.solve import MANY, SOLVER
 from planner.solvers.schedules.days.split import Day, DaySplit
 
 METRIC = "usd"
@@ -271,7 +271,10 @@ def _predictions(day: FleetDay, decision: FleetDecision, value: float) -> Iterat
 def _evidence(day: FleetDay, shares_KWP: Sequence[Sequence[Share]]) -> Evidence:
     """What the curves in use rest on."""
     own = [job for job in day.jobs if job.spec.name != ELASTIC]
-    notes = [f"the curve of `{job.spec.name}` is stated" for job in own if job.kind is None]
+    told = [job.spec.name for job in own if job.kind is None]
+    notes = [f"the curve of `{name}` is stated" for name in told]
+    if len(told) > MANY:
+        notes = [f"the curves of {len(told)} jobs are stated"]
     if len(own) < len(day.jobs):
         notes.append(
             f"step times of elastic jobs are stated; {len(day.jobs[-1].points)} numbers of nodes are told apart"

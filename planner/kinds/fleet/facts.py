@@ -13,7 +13,7 @@ from planner.kinds.registry import Told
 from planner.plan.schema import Envelope
 from planner.problem.recorded import AtHand
 from planner.solvers.schedules.days.columns import relaxed
-from planner.solvers.schedules.days.solve import split_day
+from planner.solvers.schedules.days.solve import MANY, split_day
 
 
 class Limit(TypedDict):
@@ -24,6 +24,7 @@ class Limit(TypedDict):
 
 
 _DEAREST = 3  # hours that are named
+_MOST_TOLD = 5  # jobs, where there are many
 LIMITS = Limit(time_limit_s=5.0, gap=1e-3)
 
 
@@ -37,7 +38,7 @@ def facts(envelope: Envelope, decision: FleetDecision) -> Iterator[Told]:
         return
     yield from _hours(day)
     yield from _nodes(day, worth, worth if envelope.certificate.bound is None else envelope.certificate.bound)
-    yield from _jobs(day, worth)
+    yield from _jobs(day, decision, worth)
     yield from _binding(decision)
     yield from _beside(day, decision)
 
@@ -95,10 +96,16 @@ def _nodes(day: FleetDay, worth: float, bound: float) -> Iterator[Told]:
         yield "change", what, about, {"usd": other - worth}
 
 
-def _jobs(day: FleetDay, worth: float) -> Iterator[Told]:
-    """The day split again without each job: what it adds, beside what it is paid."""
-
-    for k, job in enumerate(day.jobs if len(day.jobs) > 1 else ()):
+def _jobs(day: FleetDay, decision: FleetDecision, worth: float) -> Iterator[Told]:
+    """The day split again without each job, of many those that are paid most: what it adds, beside what it is paid."""
+    usd = {each.job: each.usd for each in decision.days}
+    paid = sorted(range(len(day.jobs)), key=lambda k: -usd.get(day.jobs[k].spec.name, 0.0))
+    kept = sorted(paid[: _MOST_TOLD if len(paid) > MANY else None])
+    if len(kept) < len(paid):
+        what = f"what a job adds is told of the {len(kept)} of {len(paid)} that are paid most"
+        yield "note", what, ("days", "objective"), {}
+    for k in kept if len(day.jobs) > 1 else ():
+        job = day.jobs[k]
         other = split_day(day.split(without=k), **LIMITS).objective
         assert other is not None
         what = f"without `{job.spec.name}` the nodes are worth {figure('usd', other)} to the other jobs: it adds "

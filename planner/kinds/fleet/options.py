@@ -129,7 +129,7 @@ class FleetOptions(Spec):
     window_s: Positive = Field(default=3600.0, description="between two changes")
     windows: Annotated[int, Field(ge=1, le=288)] = 24
     reserve_nodes: Nodes = Field(default=0, description="of every pool, that no job has, for those that fail")
-    jobs: Annotated[tuple[JobSpec, ...], Field(max_length=32)] = ()
+    jobs: Annotated[tuple[JobSpec, ...], Field(max_length=1024)] = ()
     elastic: ElasticSpec | None = Field(default=None, description="jobs of logical workers, on nodes left to them")
     opportunistic: OpportunisticSpec | None = Field(default=None, description="jobs on GPUs of jobs that are `shared`")
     fixed: dict[Name, Nodes] = Field(

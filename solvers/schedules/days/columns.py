@@ -15,6 +15,7 @@ Prices are smoothed towards the best ones (Wentges, 1997), and the least bound o
 """
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -23,7 +24,7 @@ import numpy as np
 
 from planner.arrays import Floats
 from planner.solvers.backends.model import Expr, LinearModel
-from planner.solvers.schedules.days.split import DayJob, DaySplit, Steps
+from planner.solvers.schedules.days.split import Day, DayJob, DaySplit, Steps
 
 MOST_ROUNDS = 150
 SMOOTHING = 0.5  # of prices, towards those of the best bound
@@ -46,6 +47,7 @@ class Relaxation:
     problem: DaySplit
     bound: float
     prices: Prices
+    made: "Made"
 
     @property
     def units(self) -> tuple[float, ...]:
@@ -60,32 +62,40 @@ class Relaxation:
             for job, unit in zip(self.problem.jobs, self.units, strict=True)
         )
 
+    def keep(self, day: Day) -> None:
+        """The days of single jobs of this one are at hand too."""
+        for job, days, path in zip(self.problem.jobs, self.made, day, strict=True):
+            days.setdefault(path, _column(job, path))
 
-def relaxed(problem: DaySplit) -> Relaxation:
-    """The relaxation, solved until no day of a single job is missing, or for as many rounds as are allowed."""
+
+def relaxed(problem: DaySplit, deadline: float = math.inf) -> Relaxation:
+    """The relaxation, solved until no day of a single job is missing, or for as many rounds as are allowed.
+
+    `deadline`, of `time.perf_counter`: no round begins behind it but the first.
+    """
     fewest = problem.fewest()
     assert fewest is not None, "the problem has room for the fewest nodes of all jobs"
     idle = [(index,) * problem.hours for index in fewest]
-    made = [{path: _column(job, path)} for job, path in zip(problem.jobs, idle, strict=True)]
+    made: Made = [{path: _column(job, path)} for job, path in zip(problem.jobs, idle, strict=True)]
     best, at = math.inf, Prices(np.zeros((problem.hours, len(problem.nodes))), tuple(0.0 for _ in problem.jobs))
-    smooth = SMOOTHING
+    smooth, master = SMOOTHING, _Master(problem, made)
     for _ in range(MOST_ROUNDS):
-        reached, prices = _master(problem, made)
+        reached, prices = master.solved()
         asked = at if math.isinf(best) else _between(at, prices, smooth)
         bound, paths = bound_at(problem, asked)
-        fresh = _added(problem, made, paths)
+        fresh = master.added(paths)
         if bound < best:
             best, at = bound, asked
-        if best - reached <= CLOSE * max(abs(best), 1.0):
+        if best - reached <= CLOSE * max(abs(best), 1.0) or time.perf_counter() > deadline:
             break
         smooth = SMOOTHING if fresh else 0.0
         if not fresh:
             bound, paths = bound_at(problem, prices)
             if bound < best:
                 best, at = bound, prices
-            if not _added(problem, made, paths):
+            if not master.added(paths):
                 break
-    return Relaxation(problem, best, at)
+    return Relaxation(problem, best, at, made)
 
 
 def bound_at(problem: DaySplit, prices: Prices) -> tuple[float, list[tuple[int, ...]]]:
@@ -119,18 +129,8 @@ def _between(at: Prices, prices: Prices, smooth: float) -> Prices:
     return Prices(smooth * at.hour_TP + (1.0 - smooth) * prices.hour_TP, units)
 
 
-def _added(problem: DaySplit, made: "Made", paths: Sequence[tuple[int, ...]]) -> bool:
-    """Whether any of the paths is new."""
-    fresh = False
-    for job, days, path in zip(problem.jobs, made, paths, strict=True):
-        if path not in days:
-            days[path] = _column(job, path)
-            fresh = True
-    return fresh
-
-
 @dataclass(frozen=True, slots=True)
-class _Column:
+class Column:
     """A day of a job alone: worth without its goal, progress, and nodes by hour and pool."""
 
     worth: float
@@ -138,33 +138,38 @@ class _Column:
     nodes: tuple[float, ...]
 
 
-Made = Sequence[dict[tuple[int, ...], _Column]]
+Made = Sequence[dict[tuple[int, ...], Column]]
 
 
-def _column(job: DayJob, path: tuple[int, ...]) -> _Column:
+def _column(job: DayJob, path: tuple[int, ...]) -> Column:
     later = sum(float(job.later_TAA[t, a, b]) for t, (a, b) in enumerate(pairwise(path)))
     progress = 0.0 if job.goal is None else job.progress(path)
-    return _Column(
+    return Column(
         float(job.first_A[path[0]]) + later, progress, tuple(float(nodes) for a in path for nodes in job.counts[a])
     )
 
 
-def _program(problem: DaySplit, made: Made) -> LinearModel:
-    """(C1) to (C3), rows in this order; columns are the made days of every job in turn, then what is paid."""
+def program_of(problem: DaySplit, made: Made, *, whole: bool = False) -> LinearModel:
+    """(C1) to (C3), rows in this order; columns are the made days of every job in turn, then what is paid.
+
+    `whole`: every job has one of its days.
+    """
     model = LinearModel()
     loads: list[dict[int, float]] = [{} for _ in range(problem.hours * len(problem.nodes))]
     worth: dict[int, float] = {}
     ones, goals, offset = [], [], 0.0
     for k, days in enumerate(made):
-        own = [model.variable(f"x[{k},{j}]", 0.0, 1.0).column for j in range(len(days))]
+        own = [model.variable(f"x[{k},{j}]", 0.0, 1.0, integer=whole).column for j in range(len(days))]
         ones.append(Expr(dict.fromkeys(own, 1.0)))
         for column, day in zip(own, days.values(), strict=True):
             worth[column] = day.worth
             for load, nodes in zip(loads, day.nodes, strict=True):
                 load[column] = nodes
+    for k, days in enumerate(made):
         goal = problem.jobs[k].goal
         if goal is not None:
             done = model.continuous(f"d[{k}]", 0.0, goal.target)
+            own = list(ones[k].terms)
             progress = {column: day.progress for column, day in zip(own, days.values(), strict=True)}
             goals.append((k, done <= Expr(progress)))
             worth[done.column] = goal.worth + goal.cost
@@ -180,19 +185,40 @@ def _program(problem: DaySplit, made: Made) -> LinearModel:
     return model
 
 
-def _master(problem: DaySplit, made: Made) -> tuple[float, Prices]:
-    """What the made days reach together, and the prices there."""
-    from planner.solvers.backends.mathopt import Relaxation as LinearProgram
+class _Master:
+    """The relaxation over the days made so far, solved again from where it was as days come."""
 
-    model = _program(problem, made)
-    answer = LinearProgram(model).solve(model.lower, model.upper)
-    assert answer.duals is not None, "the fewest nodes of all jobs fit"
-    assert answer.objective is not None
-    rows = problem.hours * len(problem.nodes)
-    hour_TP = np.maximum(np.array(answer.duals[:rows]), 0.0).reshape(problem.hours, -1)
-    rest = iter(answer.duals[rows + len(problem.jobs) :])
-    units = tuple(max(next(rest), 0.0) if job.goal is not None else 0.0 for job in problem.jobs)
-    return answer.objective, Prices(hour_TP, units)
+    def __init__(self, problem: DaySplit, made: Made) -> None:
+        from planner.solvers.backends.mathopt import Relaxation as LinearProgram
+
+        self.problem, self.made = problem, made
+        self.hours = problem.hours * len(problem.nodes)
+        with_goal = [k for k, job in enumerate(problem.jobs) if job.goal is not None]
+        self.goal_row = {k: self.hours + len(problem.jobs) + row for row, k in enumerate(with_goal)}
+        self.program = LinearProgram(program_of(problem, made))
+
+    def solved(self) -> tuple[float, Prices]:
+        """What the made days reach together, and the prices there."""
+        answer = self.program.solve_again()
+        assert answer.duals is not None, "the fewest nodes of all jobs fit"
+        assert answer.objective is not None
+        hour_TP = np.maximum(np.array(answer.duals[: self.hours]), 0.0).reshape(self.problem.hours, -1)
+        units = [max(answer.duals[self.goal_row[k]], 0.0) if k in self.goal_row else 0.0 for k in range(len(self.made))]
+        return answer.objective, Prices(hour_TP, tuple(units))
+
+    def added(self, paths: Sequence[tuple[int, ...]]) -> bool:
+        """Whether any of the paths is new, which is a column from now on."""
+        fresh = False
+        for k, (days, path) in enumerate(zip(self.made, paths, strict=True)):
+            if path in days:
+                continue
+            fresh, day = True, _column(self.problem.jobs[k], path)
+            days[path] = day
+            rows = {row: nodes for row, nodes in enumerate(day.nodes) if nodes} | {self.hours + k: 1.0}
+            if k in self.goal_row:
+                rows[self.goal_row[k]] = -day.progress
+            self.program.add_column(day.worth, rows, 1.0)
+        return fresh
 
 
 def _steps_within(job: DayJob, hour_TP: Floats, unit: float, spare: float) -> tuple[tuple[int, int, int], ...]:

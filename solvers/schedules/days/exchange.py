@@ -8,6 +8,7 @@ each of some worths of a unit, and the day that is truly better is taken.
 
 import itertools
 import math
+import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,6 +19,7 @@ from planner.solvers.schedules.days.split import Day, DaySplit
 MOST_CELLS = 4_000_000  # of one maximum
 MOST_WORK = 400_000_000  # of one program over all jobs and hours
 LARGEST = 3  # jobs of an exchange
+MOST_GROUPS = 600  # of as many jobs: more of them are not tried, but for single jobs
 MOST_PASSES = 20
 MOST_EXCHANGED = 150_000_000  # of all programs of a round of exchanges together
 
@@ -34,14 +36,16 @@ def joint_work(problem: DaySplit) -> int:
     return _work(problem, range(len(problem.jobs)))
 
 
-def exchanged(problem: DaySplit, day: Day, units: Sequence[float]) -> Day:
+def exchanged(problem: DaySplit, day: Day, units: Sequence[float], deadline: float = math.inf) -> Day:
     """The day after exchanges of up to three jobs that make it worth more, until none does or too much is done.
 
-    An exchange that was tried since the day last changed is not tried again.
+    An exchange that was tried since the day last changed is not tried again, and none behind the deadline, of
+    `time.perf_counter`.
     """
     groups = [
         members
         for size in range(min(LARGEST, len(problem.jobs)), 0, -1)
+        if size == 1 or math.comb(len(problem.jobs), size) <= MOST_GROUPS
         for members in itertools.combinations(range(len(problem.jobs)), size)
         if affordable(problem, members, MOST_WORK // 20)
     ]
@@ -50,14 +54,14 @@ def exchanged(problem: DaySplit, day: Day, units: Sequence[float]) -> Day:
     for _ in range(MOST_PASSES):
         before = worth
         for members in groups:
-            if tried.get(members) is day or work > MOST_EXCHANGED:
+            if tried.get(members) is day or work > MOST_EXCHANGED or time.perf_counter() > deadline:
                 continue
             for prices in _prices(problem, members, units):
                 work += _work(problem, members)
                 other = joint(problem, day, members, prices)
-                value = problem.worth(other)
-                if value > worth + 1e-9 * max(abs(worth), 1.0):
-                    day, worth = other, value
+                more = math.fsum(problem.jobs[k].worth(other[k]) - problem.jobs[k].worth(day[k]) for k in members)
+                if more > 1e-9 * max(abs(worth), 1.0):
+                    day, worth = other, worth + more
             tried[members] = day
         if worth == before:
             break

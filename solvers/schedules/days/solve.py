@@ -7,6 +7,7 @@ over them count progress as it is, and close most of what is left (`labels`). El
 of these days makes as much of every target as is paid (`rows`). Where joint programs are too large, they leave out
 states that cannot lead to a better day (`bounded`). An integer program over the flows of single jobs closes what is
 left as far as its limits let it, with the steps alone that a better day can take by their reduced worth.
+Of many jobs the best day over the days of single jobs that the relaxation met (`chosen`) is exchanged further.
 Of days that are worth as much, jobs with a goal have the one of fewest node hours (`frugal`).
 """
 
@@ -18,6 +19,7 @@ from planner.solvers.backends.model import Expr, LinearModel, total
 from planner.solvers.backends.solve import solve
 from planner.solvers.result import SolveResult, Status
 from planner.solvers.schedules.days.bounded import bounded
+from planner.solvers.schedules.days.chosen import best_chosen
 from planner.solvers.schedules.days.columns import relaxed
 from planner.solvers.schedules.days.exchange import affordable, exchanged, joint
 from planner.solvers.schedules.days.frugal import frugal
@@ -32,15 +34,22 @@ GIVEN = 1e-3  # of it, that each job may lose for fewer node hours
 WIDTHS = (2_000, 20_000)  # states of an hour in joint programs over all jobs, or labels, in turn
 ROWS_S = (4.0, 12.0)  # for days of rows of other days: the second time where the first leaves a wide gap
 WIDE = 0.01  # of the worth
+MANY = 12  # jobs: of more, days of single jobs alone are put together
+CHOSEN_S = 20.0  # for each of the integer programs of many jobs, and for exchanges behind it
+LEAST_S = 1.0  # for the first of them, however little time is left
+MOST_CHOSEN = 3  # of them
+CLOSE = 1e-5  # of the worth: exchanges that bring no more give no new days
 MOST_STEPS = 5_000  # of single jobs that the integer program takes
 
 
 def split_day(problem: DaySplit, *, time_limit_s: float | None = None, gap: float = DUST) -> SolveResult[Day]:
     """The day of most worth and a bound on all days; OPTIMAL where they meet within `gap`.
 
-    The limit is on the integer program alone, which comes last.
+    The limit is on the integer program alone, which comes last; of more than MANY jobs it is on all.
     """
     started_s = time.perf_counter()
+    if len(problem.jobs) > MANY:
+        return _of_many(problem, time_limit_s, gap)
     everyone = range(len(problem.jobs))
     if not any(job.goal for job in problem.jobs) and affordable(problem, everyone):
         day = joint(problem, _idle(problem), everyone, ())
@@ -71,10 +80,45 @@ def split_day(problem: DaySplit, *, time_limit_s: float | None = None, gap: floa
         day = day if better is None else max(day, better, key=problem.worth)
         worth = problem.worth(day)
         bound = min(bound, max(proven, worth))
-    day = frugal(problem, day, GIVEN * DUST * max(abs(worth), 1.0))
+    return _result(problem, day, bound, reason, gap, started_s)
+
+
+def _of_many(problem: DaySplit, time_limit_s: float | None, gap: float) -> SolveResult[Day]:
+    """The best day over days of single jobs, exchanged until it is worth no more, and the bound of the relaxation."""
+    started_s = time.perf_counter()
+    deadline = math.inf if time_limit_s is None else started_s + time_limit_s
+    relaxation = relaxed(problem, deadline)
+    day, bound, reason = _idle(problem), relaxation.bound, "step_limit"
+    for number in range(MOST_CHOSEN):
+        worth = problem.worth(day)
+        left_s = min(deadline - time.perf_counter(), CHOSEN_S)
+        if bound - worth <= gap * max(abs(worth), 1.0) or (number and left_s <= 0.0):
+            break
+        left_s = max(left_s, LEAST_S)
+        chosen = best_chosen(relaxation, day, left_s)
+        until = min(deadline, time.perf_counter() + CHOSEN_S)
+        day = max(day, exchanged(problem, chosen, relaxation.units, until), key=problem.worth)
+        if problem.worth(day) <= problem.worth(chosen) + CLOSE * max(abs(worth), 1.0):
+            break
+        relaxation.keep(day)
     worth = problem.worth(day)
-    status = Status.OPTIMAL if bound - worth <= gap * max(abs(worth), 1.0) else Status.FEASIBLE
-    return SolveResult(status, reason, day, worth, max(bound, worth), time.perf_counter() - started_s, SOLVER)
+    if time.perf_counter() < deadline and bound - worth > gap * max(abs(worth), 1.0):
+        left_s = min(deadline - time.perf_counter(), CHOSEN_S)
+        better, proven, reason = _closed(problem, relaxation.steps_above(worth), left_s, gap)
+        day = day if better is None else max(day, better, key=problem.worth)
+        bound = min(bound, max(proven, problem.worth(day)))
+    reason = "time_limit" if time.perf_counter() >= deadline else reason
+    return _result(problem, day, bound, reason, gap, started_s)
+
+
+def _result(problem: DaySplit, day: Day, bound: float, reason: str, gap: float, started_s: float) -> SolveResult[Day]:
+    """The day with the fewest node hours that are worth as much; the search finished where it meets its bound."""
+    day = frugal(problem, day, GIVEN * DUST * max(abs(problem.worth(day)), 1.0))
+    worth = problem.worth(day)
+    proven = bound - worth <= gap * max(abs(worth), 1.0)
+    status = Status.OPTIMAL if proven else Status.FEASIBLE
+    took_s = time.perf_counter() - started_s
+    return SolveResult(status, "finished" if proven else reason, day, worth, max(bound, worth), took_s, SOLVER)
 
 
 def _counted(problem: DaySplit, day: Day, bound: float, prices: tuple[float, ...], gap: float) -> tuple[Day, float]:
