@@ -89,6 +89,9 @@ def _of_many(problem: DaySplit, time_limit_s: float | None, gap: float) -> Solve
     deadline = math.inf if time_limit_s is None else started_s + time_limit_s
     relaxation = relaxed(problem, deadline)
     day, bound, reason = _idle(problem), relaxation.bound, "step_limit"
+    for k, unit in enumerate(relaxation.units):  # a day at hand however little time is left
+        day = max(day, joint(problem, day, (k,), (unit,)), key=problem.worth)
+    relaxation.keep(day)
     for number in range(MOST_CHOSEN):
         worth = problem.worth(day)
         left_s = min(deadline - time.perf_counter(), CHOSEN_S)
