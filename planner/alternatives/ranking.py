@@ -51,7 +51,7 @@ def alternatives(resolved: Resolved, count: int, limits: Limits) -> Alternatives
     best = solve(whole, limits, level="static")
     confidence = best.certificate.confidence
     own = best if whole is resolved else solve(replace(resolved, confidence=confidence), limits, level="static")
-    best = own if _cost(own) == _cost(best) else best
+    best = own if own.decision != best.decision and _cost(own) == _cost(best) else best
     whole = replace(whole, confidence=confidence)
     solved: dict[str, Envelope | None] = {digest(whole.problem.options): best}
 

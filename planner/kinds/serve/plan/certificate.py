@@ -185,5 +185,5 @@ def _alternative(name: str, result: SolveResult[MixSolution], outcome: Outcome) 
     assert value is not None
     if best is None:
         return {"plan": name, "objective": None, "loss": None}
-    worse = value - best if outcome.formulated.problem.maximising else best - value
+    worse = value - best if outcome.formulated.sense == "maximize" else best - value
     return {"plan": name, "objective": best, "loss": worse / max(abs(value), 1e-9)}
