@@ -9,6 +9,7 @@ from typing import Any
 from planner.documents.read import Document, parse_document
 from planner.errors import PlannerError, UnknownKeyError
 from planner.schema.base import Path, Where
+from planner.schema.keys import written_path
 
 _EXAMPLE = "write for example `--set slo.ttft=200ms`"
 _DOT = re.compile(r"(?<!\bp\d)(?<!\bp\d\d)\.|\.(?!\d+(?:_s)?$)")  # `slo.ttft.p99.9` ends in one key
@@ -40,29 +41,12 @@ class OverriddenWhere(Where):
 
     def written(self, path: Path) -> Path:
         """The path under the names that the document gives its keys, as far as it goes."""
-        here, names = self._data, list[str | int]()
-        for position, key in enumerate(path):
-            if not isinstance(here, (dict, list)):
-                return (*names, *(rest for rest in path[position:] if rest != "p95_s"))  # `ttft: 200ms` is its p95
-            name = key
-            if isinstance(here, dict) and key not in here:
-                name = next((s for s, fields in self._short_names.items() if key in fields and s in here), key)
-            names.append(name)
-            here = _part(here, name)
-        return tuple(names)
+        return written_path(path, self._data, self._short_names)
 
     @staticmethod
     def _at_flag(flag: str, path: Path) -> str:
         dotted = ".".join(str(part) for part in path)
         return flag if flag == f"--set {dotted}" else f"{flag}: {dotted}"
-
-
-def _part(here: Any, key: str | int) -> Any:  # noqa: ANN401 - a document holds whatever was written
-    """What stands under `key`; None where nothing does."""
-    try:
-        return here[key]
-    except (KeyError, IndexError, TypeError):
-        return None
 
 
 def apply_overrides(

@@ -2,7 +2,7 @@
 
 import types
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
@@ -18,7 +18,31 @@ def validated(spec: type[S], data: object, where: Callable[[Path], str]) -> S:
     try:
         return spec.model_validate(data)
     except ValidationError as error:
-        raise planner_error(error, where, known_keys(spec, data), keyed(spec)) from None
+        shorts = short_names(spec)
+        known = known_keys(spec, data)
+        raise planner_error(error, lambda path: where(written_path(path, data, shorts)), known, keyed(spec)) from None
+
+
+def written_path(path: Path, data: object, short_names: Mapping[str, Collection[str]]) -> Path:
+    """A path of fields under the names that `data` gives its keys, as far as it goes: SI names under the short ones."""
+    here, names = data, list[str | int]()
+    for position, key in enumerate(path):
+        if not isinstance(here, (dict, list)):
+            return (*names, *(rest for rest in path[position:] if rest != "p95_s"))  # `ttft: 200ms` is its p95
+        name = key
+        if isinstance(here, dict) and key not in here:
+            name = next((s for s, fields in short_names.items() if key in fields and s in here), key)
+        names.append(name)
+        here = _part(here, name)
+    return tuple(names)
+
+
+def _part(here: Any, key: str | int) -> Any:  # noqa: ANN401 - a document holds whatever was written
+    """What stands under `key`; None where nothing does."""
+    try:
+        return here[key]
+    except (KeyError, IndexError, TypeError):
+        return None
 
 
 def known_keys(spec: type[Spec], data: object) -> dict[Path, list[str]]:

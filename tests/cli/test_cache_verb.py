@@ -131,11 +131,12 @@ def test_traces_that_say_nothing_of_prefixes_are_refused(run: "Run", tmp_path: P
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("unit: 4MB", "unit: 0.5MB", "c.yaml:7: tiers.0.unit: a unit of `host` has 500000 bytes, and a block 1e+06"),
+        ("unit: 4MB", "unit: 0.5MB", "c.yaml:7: tiers.0.unit: a unit of `host` has 500 kB, and a block 1.00 MB"),
         (", bandwidth: 1GB/s", "", "hint: add `bandwidth: 400Gb/s`"),
         ("compute: 100ms\n", "compute: 100ms\ncompte: 1s\n", "unknown key"),
-        ("bandwidth: 1GB/s", "bandwidth: 0GB/s", "must be above 0"),
+        ("bandwidth: 1GB/s", "bandwidth: 0GB/s", "c.yaml:7: tiers.0.bandwidth: must be above 0"),
         ("max_units: 8", "max_units: -1", "must be at least 0"),
+        ("compute: 100ms", "compute: -1ms", "c.yaml:3: compute: must be at least 0"),
         ("compute: 100ms", "compute: 100", "compute"),
     ],
 )

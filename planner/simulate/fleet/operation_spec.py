@@ -4,13 +4,13 @@ from dataclasses import replace
 from typing import Annotated, ClassVar, Final, Literal
 
 import numpy as np
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from planner.documents.read import load_document
 from planner.documents.units import BYTES, BYTES_PER_S, FRACTION, TIME_S
 from planner.errors import PlannerError
-from planner.schema.base import Spec, Where, planner_error
-from planner.schema.keys import known_keys
+from planner.schema.base import Spec, Where
+from planner.schema.keys import validated
 from planner.simulate.fleet.operation import Change, Control
 from planner.simulate.requests.stream import Requests
 
@@ -161,7 +161,4 @@ def load_operation(path: str) -> OperationSpec:
         raise PlannerError(
             "an operation is a mapping of keys to values", where=where(()), hint=f"start it with `schema: {SCHEMA}`"
         )
-    try:
-        return OperationSpec.model_validate(document.data)
-    except ValidationError as error:
-        raise planner_error(error, where, known_keys(OperationSpec, document.data)) from None
+    return validated(OperationSpec, document.data, where)

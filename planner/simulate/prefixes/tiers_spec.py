@@ -2,15 +2,15 @@
 
 from typing import Annotated, ClassVar, Final, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from planner.documents.read import load_document
-from planner.documents.units import BYTES, TIME_S, USD_PER_HOUR
+from planner.documents.units import BYTES, TIME_S, USD_PER_HOUR, format_si
 from planner.errors import PlannerError
 from planner.problem.prefix_tiers import CacheTierSpec, refuse_same_names
-from planner.schema.base import Spec, Where, planner_error, refuse
+from planner.schema.base import Spec, Where, refuse
 from planner.schema.fields import Positive
-from planner.schema.keys import known_keys
+from planner.schema.keys import validated
 
 SCHEMA: Final = "planner.cache/1"
 
@@ -41,8 +41,9 @@ class CacheSpec(Spec):
             raise refuse("no tier is given", "give one or more, fastest first", "tiers")
         for index, tier in enumerate(self.tiers):
             if tier.unit_bytes < self.block_bytes:
+                unit, block = format_si(tier.unit_bytes, "B"), format_si(self.block_bytes, "B")
                 raise refuse(
-                    f"a unit of `{tier.name}` has {tier.unit_bytes:g} bytes, and a block {self.block_bytes:g}",
+                    f"a unit of `{tier.name}` has {unit}, and a block {block}",
                     "give a unit that holds a block or more",
                     ("tiers", index, "unit"),
                 )
@@ -57,7 +58,4 @@ def load_cache_spec(path: str) -> CacheSpec:
     if not isinstance(document.data, dict):
         what = "tiers of a cache are a mapping of keys to values"
         raise PlannerError(what, where=where(()), hint=f"start it with `schema: {SCHEMA}`")
-    try:
-        return CacheSpec.model_validate(document.data)
-    except ValidationError as error:
-        raise planner_error(error, where, known_keys(CacheSpec, document.data)) from None
+    return validated(CacheSpec, document.data, where)
