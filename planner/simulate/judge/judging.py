@@ -127,15 +127,17 @@ def judge(
     most_requests: int = MOST_REQUESTS,
     until_broken: float = math.inf,
     near: Judgement | None = None,
+    pilot_requests: int = PILOT,
 ) -> Judgement:
     """Judges limits on fresh streams, as long as pilots ask for; where waits grow without end, on the pilots.
 
     So it does where a pilot breaks a limit by so many times half its interval: `until_broken`. Runs of other streams at
-    a load `near` this one are the pilots where they tell how long streams must be, or as much as pilots may.
+    a load `near` this one are the pilots where they tell how long streams must be, or as much as pilots may; others
+    have `pilot_requests` at first.
     Equal arguments give equal judgements: lengths of runs follow pilots and caps on work, no clock.
     """
     least = max((fewest(of) for slo in slos for _, of, _ in slo.limits()), default=0)
-    first = min(max(PILOT, least), most_requests)
+    first = min(max(pilot_requests, least), most_requests)
     pilot = None if near is None or near.saturated else Pilot.of(warmed(near, slos), slos)
     if pilot is None or not (pilot.known or pilot.is_last(most_requests)):
         pilot = _pilot(simulated, slos, first, most_requests, until_broken=until_broken)

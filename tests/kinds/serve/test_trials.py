@@ -78,3 +78,20 @@ def test_a_setting_that_is_never_reached_is_judged_once_and_counts_as_work() -> 
     assert queues.simulated[runs:] == [FIRST_STREAMS]
     assert queues.events + queues.spared_events == 2 * work
     assert trials.load_kept(variants(1.01), 1.0, 1.0) != first
+
+
+def test_what_is_missed_by_far_is_not_simulated_at_a_little_less_load_and_counts_as_work() -> None:
+    queues: Any = Queues()
+    trials = Trials(queues, REQUESTS)
+    far, near = variants(0.8), variants(0.97)
+    known = [trials.load_kept(each, 2.0, 1.0) for each in (far, near)]
+    assert all(load.refuted for load in known)
+    work, runs = queues.events + queues.spared_events, len(queues.simulated)
+    again = trials.load_kept(far, 2.0, 0.99)
+    assert (again.refuted, again.scale, again.binding) == (True, 0.99, known[0].binding)
+    assert 0.0 < again.missed < known[0].missed
+    assert len(queues.simulated) == runs
+    assert queues.events + queues.spared_events > work
+    assert not keeps(Trials(queues, REQUESTS).judged(far, 0.99))
+    trials.load_kept(near, 2.0, 0.9)
+    assert len(queues.simulated) > runs + 1

@@ -51,6 +51,7 @@ def solve_cached(resolved: Resolved, limits: Limits, by_formulas: Formulas) -> E
     An estimate of `by_formulas`, which plans the mix, where none is simulated or none of them does.
     Raises Infeasible where no memory lets any mix keep the limits.
     """
+    started_s = time.monotonic()
     setting = prepare(resolved)
     search_of = MemorySearch(setting, prefix_choices_of(resolved), limits)
     asked = setting.options.judged_by
@@ -58,7 +59,8 @@ def solve_cached(resolved: Resolved, limits: Limits, by_formulas: Formulas) -> E
     limits.tell("pricing memory for prefixes")
     answer = search_of.cheapest()
     if why is None:
-        verified, why = VerifiedMemory(search_of, ProblemBounds(search_of.free)).plan(answer)
+        bounds = ProblemBounds.within(search_of.free, limits, started_s)
+        verified, why = VerifiedMemory(search_of, bounds, started_s).plan(answer)
         if verified is not None:
             return verified
     if answer.solution is None:

@@ -125,7 +125,7 @@ def _judged(
 ) -> Judgement:
     """A variant on streams of a seed, of `fewest` requests or more, as many as runs `near` its load ask for.
 
-    Where these do not tell, pilots of another seed do.
+    Where these do not tell, pilots of another seed do, as long at first as trials needed.
     """
 
     def simulated(count: int, *, pilot: bool) -> Sequence[SimulationResult]:
@@ -134,7 +134,8 @@ def _judged(
 
     fewest = max(trials.fewest_requests, fewest)
     halves = BROKEN_CHOICE if seed == SEARCH_SEED else BROKEN_TRY
-    return judge(simulated, trials.shared.slos(decision), fewest_requests=fewest, until_broken=halves, near=near)
+    slos, first = trials.shared.slos(decision), trials.pilot_requests
+    return judge(simulated, slos, fewest_requests=fewest, until_broken=halves, near=near, pilot_requests=first)
 
 
 @dataclass(frozen=True, slots=True)

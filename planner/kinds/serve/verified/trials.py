@@ -17,7 +17,7 @@ from planner.kinds.serve.verified.capacity import CLOSE_ENOUGH, LoadKept, keeps,
 from planner.kinds.serve.verified.shared_streams import SEARCH_STREAMS, SharedStreams
 from planner.kinds.serve.verified.verifiable import Unverified
 from planner.plan.schema import Envelope
-from planner.simulate.judge.judging import warmed
+from planner.simulate.judge.judging import MOST_EVENTS, MOST_REQUESTS, PILOT, PILOT_SHARE, warmed
 from planner.simulate.judge.limits import Judgement, Verdict, judge_runs
 from planner.simulate.plans.failures import MOST_FAILURES, without
 from planner.simulate.run.result import SimulationResult
@@ -27,6 +27,8 @@ FLIGHTS = 12.0  # times what is in the system at a time: a stream of the search
 FIRST_STREAMS = 2  # of those of the search
 CLEARLY = 0.4  # share of a limit by which it is broken on these, for the others to be left out
 SURELY = 2.0  # times half the 95 % interval from a limit: beyond, Student's t of ten batches errs once in a thousand
+STEEPEST = 15.0  # share of its limit by which a time falls over the logarithm of a load, at most
+GROWING = 1.0  # share of a limit by which it is missed where waits grow
 MOST_DOUBLINGS = 4  # of the requests of a trial; few lengths, since each has draws and step times of its own
 LARGEST_EVENTS = 16_000_000  # of one trial: some 20 CPU-s
 
@@ -69,23 +71,36 @@ class Trials:
     clearly: float = CLEARLY
     surely: float = SURELY
     loads: dict[object, tuple[LoadKept, int]] = field(default_factory=dict)  # kept, with the events that told it
+    refuted: dict[object, tuple[LoadKept, int]] = field(default_factory=dict)  # by plan, at the least load that is not
+    pilot_requests: int = PILOT  # as many as trials needed, as far as pilots go
     alike: dict[object, tuple[Judgement, int]] = field(default_factory=dict)  # by the first streams; events
 
     def load_kept(self, variants: Variants, most: float, needed: float) -> LoadKept:
         """The largest load that a plan keeps, of `most` and `needed` as in `capacity.load_kept`.
 
-        What was asked before is not simulated again; it counts as if it were, for what may be done.
-        Raises OutOfTime, and Unverified for too much work.
+        What was asked before is not simulated again, nor at a little less load what was missed by far; it counts as if
+        it were, for what may be done. Raises OutOfTime, and Unverified for too much work.
         """
         key = variants.told, most, needed
-        if key in self.loads:
-            load, events = self.loads[key]
-            self.shared.spared_events += events
-            return load
+        known = self.loads.get(key) or self._still_refuted(variants, min(needed, most))
+        if known is not None:
+            self.shared.spared_events += known[1]
+            return known[0]
         before = self.shared.events
         load = load_kept(lambda scale: self._worst(variants, scale, self._as_alike), most, needed, self.close_below)
         self.loads[key] = load, self.shared.events - before
+        if load.refuted:
+            self.refuted[variants.told] = self.loads[key]
         return load
+
+    def _still_refuted(self, variants: Variants, needed: float) -> tuple[LoadKept, int] | None:
+        """What a plan that was refuted misses its limits by at the load `needed`, at least, and the events that told
+        it; None where it may be kept."""
+        if needed <= 0.0 or variants.told not in self.refuted:
+            return None
+        load, events = self.refuted[variants.told]
+        missed = min(load.missed, GROWING) - STEEPEST * math.log(max(load.scale / needed, 1.0))
+        return (replace(load, scale=needed, missed=missed), events) if missed > 0.0 else None
 
     def judged(self, variants: Variants, scale: float) -> Judgement:
         """The judgement of the first variant that breaks a limit at a share of its load, or of the whole."""
@@ -127,11 +142,14 @@ class Trials:
         while True:
             before = self.shared.events - first_events
             judgement = self._raced(variants, decision, scale, count, first)
-            longer = min(self._flights(judgement), self.fewest_requests * 2**MOST_DOUBLINGS)
+            longer = self._longer(judgement)
+            events_each = (self.shared.events - before) * SEARCH_STREAMS / (count * len(judgement.runs))
             if judgement.verdict is Verdict.BROKEN or longer <= count:
+                most = int(min(PILOT_SHARE * MOST_EVENTS / max(events_each, 1.0), PILOT_SHARE * MOST_REQUESTS))
+                self.pilot_requests = max(self.pilot_requests, min(count, most))
                 return judgement
             following = count * 2 ** math.ceil(math.log2(longer / count))
-            events = (self.shared.events - before) * following // count
+            events = int(events_each * following)
             if events > LARGEST_EVENTS:
                 raise Unverified(f"{following} requests take {events / 1e6:.0f} million steps and arrivals to simulate")
             count, first, first_events = following, (), 0
@@ -144,11 +162,15 @@ class Trials:
         count: int,
         first: Sequence[SimulationResult] = (),
     ) -> Judgement:
-        """The judgement of all streams, or of the first of them where these tell: their runs, where there are any."""
+        """The judgement of all streams, or of the first of them where these tell, or are too short and break no limit.
+
+        `first` has the runs of these, where there are any.
+        """
         slos = self.shared.slos(decision)
         runs = [*(first or self._part(variants, decision, scale, count, slice(FIRST_STREAMS)))]
         judgement = warmed(judge_runs(runs, slos), slos)
-        if self._tells(judgement):
+        short = judgement.verdict is not Verdict.BROKEN and self._longer(judgement) > count
+        if short or self._tells(judgement):
             return judgement
         runs += self._part(variants, decision, scale, count, slice(FIRST_STREAMS, None))
         return warmed(judge_runs(runs, slos), slos)
@@ -168,6 +190,10 @@ class Trials:
         if keeps(judgement):
             return all(sure)
         return any(limit.margin < 0.0 for limit, surely in zip(judgement.limits, sure, strict=True) if surely)
+
+    def _longer(self, judgement: Judgement) -> int:
+        """Requests of streams that are long enough, as far as trials go."""
+        return min(self._flights(judgement), self.fewest_requests << MOST_DOUBLINGS)
 
     def _flights(self, judgement: Judgement) -> int:
         """Requests that are many times those in the system at a time, by Little's law."""
