@@ -108,12 +108,12 @@ def _statement(plan: Plan, certificate: Plan) -> Iterator[Line]:
 
 
 def _alternative(row: Json, value: Number, sense: str) -> Line:
-    """loss = |o - v| / |v| of an alternative's o, or |o - v| / |o|: seconds; below 0 where o is better."""
+    """loss = (o - v) / |v| of an alternative's o, or (o - v) / |o|: seconds; of what is maximised (v - o)."""
     worth, loss, value = row.get("objective"), row.get("loss"), _number(row.get("beside", value))
-    loss = -_number(loss) if loss and loss < 0 and (_number(worth) > value) is (sense == "maximize") else loss
-    losses = [abs(_number(worth) - value) / abs(part) for part in (value, _number(worth)) if part] if worth else [None]
-    near = (loss is lost if lost is None else abs(_number(loss) - lost) <= ROUNDING * max(lost, 1) for lost in losses)
-    return _judged("next_best", any(near), f"what `{row['plan']}` loses; that none of its kind loses less is as stated")
+    more = (_number(worth) - value) * (-1 if sense == "maximize" else 1) if worth else 0
+    losses = [more / abs(part) for part in (value, _number(worth)) if part] if worth else []
+    right = any(abs(_number(loss) - lost) <= ROUNDING * max(abs(lost), 1) for lost in losses) if worth else loss is None
+    return _judged("next_best", right, f"what `{row['plan']}` loses; that none of its kind loses less is as stated")
 
 
 def _proof(plan: Plan, certificate: Plan) -> Iterator[Line]:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeVar
 
 S = TypeVar("S")
 
@@ -21,6 +21,12 @@ def relative_gap(objective: float | None, bound: float | None) -> float | None:
     if objective is None or bound is None:
         return None
     return abs(objective - bound) / max(abs(objective), 1e-9)
+
+
+def relative_loss(objective: float, other: float, sense: Literal["maximize", "minimize"]) -> float:
+    """By what share of |objective| another one is worse; below 0 where it is better."""
+    worse = objective - other if sense == "maximize" else other - objective
+    return worse / max(abs(objective), 1e-9)
 
 
 @dataclass(frozen=True, slots=True)

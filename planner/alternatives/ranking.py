@@ -13,6 +13,7 @@ from planner.errors import Infeasible, PlannerError
 from planner.plan.schema import Envelope
 from planner.problem.resolve import Resolved
 from planner.progress import Limits
+from planner.solvers.result import relative_loss
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +34,7 @@ class Alternatives:
         best, value = self.plans[0].certificate.objective, plan.certificate.objective
         if best.value is None or value.value is None or not best.value:
             return 0.0
-        worse = best.value - value.value if best.sense == "maximize" else value.value - best.value
-        return worse / abs(best.value)
+        return relative_loss(best.value, value.value, best.sense)
 
 
 def alternatives(resolved: Resolved, count: int, limits: Limits) -> Alternatives:

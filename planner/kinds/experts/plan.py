@@ -32,6 +32,7 @@ from planner.plan.schema import (
 )
 from planner.problem.envelope import plan_envelope
 from planner.problem.resolve import normalised
+from planner.solvers.result import relative_loss
 
 ROLE = "experts"
 TOLERANCE = 1e-6
@@ -202,4 +203,8 @@ def _in_order(setting: ExpertsSetting, value: float) -> dict[str, JsonValue]:
     load_LE = setting.planned_LE
     start_LP = np.tile(linear_layout(setting.ranks, load_LE.shape[1]), (len(load_LE), 1))
     before = float(served_imbalance(setting.ranks, start_LP, load_LE).mean())
-    return {"plan": "experts in order, as engines start", "objective": before, "loss": before / value - 1.0}
+    return {
+        "plan": "experts in order, as engines start",
+        "objective": before,
+        "loss": relative_loss(value, before, "minimize"),
+    }

@@ -12,12 +12,11 @@ searched too: of every function, or of every function but some.
     Minimise    the step of F, then gain(F)
     Subject to  gain(F) <= g
 
-V only gets better from step to step, so that no later step pays more than g over the chosen one, and the last pays more
-over each before it. By the intervals
-of steps of groups that a fit has not seen, a plan does between e^-high and e^low times what is predicted with 80 %.
-Errors of plans of unlike forms are taken as independent and normal in the logarithm on either side, so that the former,
-where it does less than predicted and the latter more, loses up to 1 + g of its lead with the same chance. Plans that
-share a role err alike in it: g is on the side of measured forms there.
+Each step allows the plans of those before it, and the last allows all, so that V only gets better and the last has gain
+0. By the intervals of steps of groups that a fit has not seen, a plan does between e^-high and e^low times what is
+predicted with 80 %. Errors of plans of unlike forms are taken as independent and normal in the logarithm on either
+side, so that the former, where it does less than predicted and the latter more, loses up to 1 + g of its lead with the
+same chance. Plans that share a role err alike in it: g is on the side of measured forms there.
 
 What is proven stays: the bound of the whole space, and the gap to it, which was given up; beside it what was proven of
 the plans that F allows. A calibration that states no forms prefers none. Nor are any preferred where a problem asks for
@@ -44,7 +43,7 @@ from planner.plan.schema import Certificate, Envelope, Preferred, Proven
 from planner.progress import Limits
 from planner.solvers.mix import MixProblem, MixSolution
 from planner.solvers.mix_solve import MixCertificate
-from planner.solvers.result import SolveResult
+from planner.solvers.result import SolveResult, relative_loss
 
 FAR = "no_measurement_near"  # of a record of a passed plan: the forms that no run has
 STEPS: tuple[tuple[tuple[str, ...], ...], ...] = (((),), (("prefill",), ("decode",)), (FUNCTIONS,))
@@ -221,9 +220,9 @@ def records_of(picked: Chosen, *, simulated: bool) -> Iterator[dict[str, JsonVal
         value = other.objective
         assert value is not None
         mix = ", ".join(f"{item.count} x {item.candidate.function} {item.candidate.label}" for item in other.roles)
-        loss = abs(value - own) / max(abs(own), 1e-9)
+        loss = relative_loss(own, value, other.formulated.sense)
         told: dict[str, JsonValue] = {"plan": mix if is_better else f"where runs were measured, {mix}"}
-        told |= {"objective": value, "loss": -loss if is_better else loss, **beside}
+        told |= {"objective": value, "loss": loss, **beside}
         yield told | ({FAR: list(far_of(other, picked.setting.forms or {}))} if is_better else {})
 
 

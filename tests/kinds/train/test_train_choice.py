@@ -25,7 +25,7 @@ from planner.plan.schema import Envelope
 from planner.plan.store import plan_json
 from planner.progress import Limits
 from planner.sweep.point import SolveTask, solve_task
-from planner.verify import STATED, VERIFIED, judge
+from planner.verify import REFUSED, STATED, VERIFIED, judge
 
 INSIDE = {  # of mixtures of experts on Hopper, as `measured_layouts.csv` has it, and a doubling beyond
     "tp": [1, 2, 4],
@@ -95,7 +95,11 @@ def test_what_was_preferred_is_proven_among_all_plans_and_among_those_where_runs
     assert {name: within.axes[name] for name in ("ep", "zero_stage")} == {
         name: INSIDE[name] for name in ("ep", "zero_stage")
     }
-    assert {line.verdict for line in judge(json.loads(plan_json(plan)))} == {VERIFIED, STATED}
+    stated = json.loads(plan_json(plan))
+    assert {line.verdict for line in judge(stated)} == {VERIFIED, STATED}
+    (faster,) = stated["certificate"]["next_best"]
+    faster["loss"] = -faster["loss"]
+    assert any(line.rule == "certificate.next_best" and line.verdict == REFUSED for line in judge(stated))
 
 
 def test_a_faster_plan_beyond_measurements_is_said_to_be_one() -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from math import inf, isfinite
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import JsonValue
 
@@ -30,7 +30,7 @@ from planner.rl.search.horizon import HorizonEvaluation, HorizonPlan
 from planner.rl.search.search import RlSolution
 from planner.rl.search.search import solve as search
 from planner.rl.services import scorers
-from planner.solvers.result import relative_gap
+from planner.solvers.result import relative_gap, relative_loss
 
 TOLERANCE = 1e-6
 PRUNED = "a lower bound on their generation or training is no better than the best plan"
@@ -39,13 +39,13 @@ PRUNED = "a lower bound on their generation or training is no better than the be
 def certificate(solved: Solved, solution: RlSolution[Any], alternatives: list[JsonValue]) -> Certificate:
     """What is proven of a solution, in the metric of the objective."""
     metric, value = objective(solved)
-    maximising = metric == "tokens_per_usd"
+    sense = _sense(metric)
 
     def turned(minimised: float) -> float:
         """What the search minimised, as the metric counts."""
         assert solution.objective
         share = minimised / solution.objective
-        return value / share if maximising else value * share
+        return value / share if sense == "maximize" else value * share
 
     bound = None
     if solution.bound is not None and solution.objective:
@@ -56,7 +56,7 @@ def certificate(solved: Solved, solution: RlSolution[Any], alternatives: list[Js
         claim=claim(metric, closed=closed),
         status="optimal" if closed else "feasible",
         stop_reason=solution.stop_reason,
-        objective=Objective(metric=metric, sense="maximize" if maximising else "minimize", value=value),
+        objective=Objective(metric=metric, sense=sense, value=value),
         bound=bound,
         gap=gap,
         tolerance=TOLERANCE,
@@ -66,6 +66,10 @@ def certificate(solved: Solved, solution: RlSolution[Any], alternatives: list[Js
         proof=proof_record(solved.formulated.curves, solved.formulated.problem.batches, solution, turned),
         next_best=alternatives,
     )
+
+
+def _sense(metric: str) -> Literal["maximize", "minimize"]:
+    return "maximize" if metric == "tokens_per_usd" else "minimize"
 
 
 def claim(metric: str, *, closed: bool) -> str:
@@ -104,7 +108,7 @@ def horizon_certificate(solved: Solved, optimum: HorizonPlan, evaluation: Horizo
             formulated.curves, solved.setting.resolved.problem, solved.setting.options, horizon_evidence(optimum)
         ),
         next_best=[
-            {"plan": name, "objective": total, "loss": total / evaluation.total - 1.0}
+            {"plan": name, "objective": total, "loss": relative_loss(evaluation.total, total, "minimize")}
             if isfinite(total)
             else {"plan": name, "objective": None, "loss": None}
             for name, total in others.items()
@@ -219,7 +223,8 @@ def alternatives(solved: Solved, limits: Limits) -> Iterator[JsonValue]:
         return
     asked = list(_other_spaces(solved.formulated.problem, solved.plan))
     share_s = None if limits.time_limit_s is None else limits.time_limit_s / (len(asked) + 1)
-    value = objective(solved)[1]
+    metric, value = objective(solved)
+    sense = _sense(metric)
     for name, space in asked:
         try:
             solution = search(space, time_limit_s=share_s, gap=max(limits.gap, 1e-3))
@@ -230,8 +235,8 @@ def alternatives(solved: Solved, limits: Limits) -> Iterator[JsonValue]:
             continue
         reached = objective(replace(solved, plan=solution.plan, evaluation=solution.evaluation))[1]
         name = name if solution.plan.fusion is None else f"{name}, scoring fused with generation"
-        yield {"plan": name, "objective": reached, "loss": abs(reached - value) / max(abs(value), 1e-9)}
-    yield from _other_splits(solved, value)
+        yield {"plan": name, "objective": reached, "loss": relative_loss(value, reached, sense)}
+    yield from _other_splits(solved)
 
 
 def _other_modes_of_agents(solved: Solved, limits: Limits) -> Iterator[JsonValue]:
@@ -240,7 +245,7 @@ def _other_modes_of_agents(solved: Solved, limits: Limits) -> Iterator[JsonValue
     problem = agentic_problem(solved.formulated.problem, solved.setting.options.agents)
     modes = [mode for mode in problem.curves.modes if mode != solved.plan.mode]
     share_s = None if limits.time_limit_s is None else limits.time_limit_s / (len(modes) + 1)
-    value = objective(solved)[1]
+    metric, value = objective(solved)
     for mode in modes:
         space = replace(problem, curves=replace(problem.curves, modes=(mode,)))
         solution = solve_agentic(space, time_limit_s=share_s, gap=max(limits.gap, 1e-3))
@@ -249,10 +254,10 @@ def _other_modes_of_agents(solved: Solved, limits: Limits) -> Iterator[JsonValue
             continue
         plan, evaluation = solution.plan.whole, solution.evaluation
         reached = objective(replace(solved, plan=plan, evaluation=evaluation, agents=solution.plan))[1]
-        yield {"plan": mode_name(mode), "objective": reached, "loss": abs(reached - value) / max(abs(value), 1e-9)}
+        yield {"plan": mode_name(mode), "objective": reached, "loss": relative_loss(value, reached, _sense(metric))}
 
 
-def _other_splits(solved: Solved, value: float) -> Iterator[JsonValue]:
+def _other_splits(solved: Solved) -> Iterator[JsonValue]:
     """One replica more and one less that generate, on GPUs that training takes or leaves: what the split is worth.
 
     Replicas of generation and training stay as they are, and training has the best number of its own; none for roles
@@ -280,11 +285,12 @@ def _other_splits(solved: Solved, value: float) -> Iterator[JsonValue]:
             for other in [replace(moved, training=replace(training, dp=dp))]
             if (evaluation := evaluate(problem, other)).feasible
         ]
-        reached = [objective(other)[1] for other in priced]
-        if reached:
-            best = min(reached, key=lambda other: abs(other - value))
+        metric, value = objective(solved)
+        losses = {other: relative_loss(value, other, _sense(metric)) for _, other in map(objective, priced)}
+        if losses:
+            best = min(losses, key=losses.__getitem__)
             name = f"{replicas} replicas generate in place of {group.replicas}"
-            yield {"plan": name, "objective": best, "loss": abs(best - value) / max(abs(value), 1e-9)}
+            yield {"plan": name, "objective": best, "loss": losses[best]}
 
 
 def _other_spaces(problem: RlProblem, plan: RlPlan) -> Iterator[tuple[str, RlProblem]]:

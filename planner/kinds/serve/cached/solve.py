@@ -4,8 +4,9 @@ For units n of memory the trace says what prompts have left to compute and how l
 instances for that is the one of any serving problem: `g(n)` of `solvers.caches.memory_boxes`. Its floor for all units
 up to u is the mix for prompts that u spares most, and that wait for nothing: with fewer units every prompt computes no
 less, and more work of every prompt takes no fewer instances. That optimum is one of formulas, and says which units are
-worth a simulation; beside these, and beside none, the cheapest mix that keeps the limits is looked for in simulation of
-the trace with its tiers, as it is for any serving problem (`verified`).
+worth a simulation, with instances of all forms; beside these, and beside none, the cheapest mix that keeps the limits
+is looked for in simulation of the trace with its tiers, of measured forms where they are preferred (`choice`), as it
+is for any serving problem (`verified`).
 """
 
 import math
@@ -36,7 +37,7 @@ from planner.progress import Limits
 from planner.simulate.fleet.shared_grids import SharedGrids
 from planner.simulate.prefixes.choices import PrefixChoices
 from planner.solvers.caches.memory_boxes import Machines, MemoryProblem, Units, cheapest_memory, none_above
-from planner.solvers.result import SolveResult
+from planner.solvers.result import SolveResult, relative_loss
 
 WITHOUT = "without memory for prefixes"
 SAME = 1e-9  # share of tokens
@@ -169,12 +170,8 @@ class VerifiedMemory:
     started_s: float = field(default_factory=time.monotonic)
     why: str = NO_PLAN  # there is no plan
     cut: bool = False  # whether the time limit ended a search
-    grids: SharedGrids = field(
-        default_factory=SharedGrids
-    )  # whatever memory engines have beside, their steps are alike
-    costs: dict[Units, float | None] = field(
-        default_factory=dict
-    )  # of what was simulated; None: no plan kept the limits
+    grids: SharedGrids = field(default_factory=SharedGrids)  # steps are alike, whatever memory engines have beside
+    costs: dict[Units, float | None] = field(default_factory=dict)  # simulated; None: no plan kept the limits
 
     def plan(self, answer: SolveResult[Units]) -> tuple[Envelope | None, str]:
         """The cheapest of them with what the others cost, or None; and why there is none."""
@@ -274,7 +271,7 @@ def _beside_none(plan: Envelope, alone: float | None) -> Envelope:
     none: JsonValue = {
         "plan": WITHOUT,
         "objective": alone,
-        "loss": None if alone is None else abs(alone - value) / max(abs(value), 1e-9),
+        "loss": None if alone is None else relative_loss(value, alone, certificate.objective.sense),
     }
     others = certificate.next_best if isinstance(certificate.next_best, list) else []
     return plan.model_copy(update={"certificate": certificate.model_copy(update={"next_best": [none, *others]})})

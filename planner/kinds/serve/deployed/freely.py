@@ -1,7 +1,8 @@
 """What the same hardware could do with everything free: the most load, and the fewest GPUs for the stated one.
 
 Steady state proposes, under limits as stated and relaxed; what it proposes is simulated on the streams of the bench.
-The fewest GPUs are confirmed on fresh streams. No bound is proven here: that is for `planner solve`.
+Instances of all forms compete, whether a run has them or not (`options.choice` is of `planner solve`). The fewest GPUs
+are confirmed on fresh streams. No bound is proven here: that is for `planner solve`.
 """
 
 from collections.abc import Sequence

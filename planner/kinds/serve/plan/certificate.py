@@ -20,7 +20,7 @@ from planner.solvers.mix import MixProblem, MixRole, MixSolution
 from planner.solvers.mix_data import point_of, problem_to_dict
 from planner.solvers.mix_model import build
 from planner.solvers.mix_solve import MixCertificate, next_best, reduce, used_shapes
-from planner.solvers.result import SolveResult
+from planner.solvers.result import SolveResult, relative_loss
 
 METHOD = "dual_tree"
 TOLERANCE = 1e-6
@@ -185,5 +185,4 @@ def _alternative(name: str, result: SolveResult[MixSolution], outcome: Outcome) 
     assert value is not None
     if best is None:
         return {"plan": name, "objective": None, "loss": None}
-    worse = value - best if outcome.formulated.sense == "maximize" else best - value
-    return {"plan": name, "objective": best, "loss": worse / max(abs(value), 1e-9)}
+    return {"plan": name, "objective": best, "loss": relative_loss(value, best, outcome.formulated.sense)}

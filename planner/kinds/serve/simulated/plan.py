@@ -22,6 +22,7 @@ from planner.simulate.goodput.placements import PlacementSearch, reversals
 from planner.simulate.run.attainment import Draws, attainment
 from planner.simulate.run.result import SimulationResult
 from planner.simulate.run.summary import statistic
+from planner.solvers.result import relative_loss
 
 METHOD = "optimistic_simulation"
 MOST_TRIED = 400  # placements that are simulated
@@ -194,7 +195,7 @@ def _next_best(choice: SimulatedChoice, factor: float) -> list[JsonValue]:
         return []
     rate, name = max(rows)
     best = choice.search.tried[choice.chosen].goodput_per_s or 0.0
-    loss = abs(best - rate) / max(best, 1e-9)
+    loss = relative_loss(best, rate, "maximize")
     return [{"plan": name, "objective": rate * factor, "loss": loss, "beside": best * factor}]
 
 
