@@ -194,7 +194,8 @@ def _build(name: str, text: str, given: GivenDecision) -> Case:
     gpu = resolved.pools[0].node.accelerator
     if not runs_on(engine.name, gpu):
         title = SERVING_ENGINES[engine.name].title
-        raise PlannerError(f"{title} does not run on {gpu.display_name}", where="engine.name")
+        what = f"{title} does not run on {gpu.display_name}"
+        raise PlannerError(what, where="engine.name", hint="name another engine, or other GPUs")
     return Case(
         id=name,
         arch=resolved.models[workload.model],

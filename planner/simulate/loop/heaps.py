@@ -1,8 +1,8 @@
-"""Priority queues of the event loop: pairing heaps of requests, binary ones of batches, a tournament of instances.
+"""Priority queues of the event loop: pairing heaps of requests, binary ones of batches, a tournament tree of instances.
 
-A decoding batch is a heap by the iteration that finishes a request. Instances play by the end of their stretch: those
-that step together end together and begin again at once, which moves an item through a whole heap, and in a tournament
-is one match a round.
+A decoding batch is a heap by the iteration that finishes a request. The tree (Knuth, The Art of Computer Programming 3,
+section 5.4.1) has the instance whose stretch ends first: those that step together end together and begin again at
+once, which moves an item through a whole heap, and in the tree is one comparison a level.
 """
 
 from planner.simulate.loop.fields import CHILD, FINISH, KEY, NONE, PLACE, SEQUENCES, SIBLING
@@ -128,7 +128,7 @@ def first_to_end(s: RunState) -> int:
 def set_end(s: RunState, i: int, end_s: float) -> None:
     """Moves the end of an instance's stretch; `inf` while it is idle.
 
-    It plays its matches again, up to one that another instance wins as it did before.
+    Compared again level by level, up to one where another instance is first as it was before.
     """
     s.end_s[i] = end_s
     place, winner = len(s.winner) // 2 + i, i

@@ -26,7 +26,7 @@ class RunState(NamedTuple):
     listed: Ints  # [I, S] requests that the running step prefills
     ending: Ints  # [I, S] requests in the last step that they have here, while the one after it is formed
     residue: Ints  # [I, B] decoding sequences by the iteration, modulo B, at which they take a block
-    winner: Ints  # [2 Q] a tournament of instances by the end of their stretch: at p the first of those at 2 p, 2 p + 1
+    winner: Ints  # [2 Q] a tournament tree of instances by the end of their stretch: at p the first of 2 p and 2 p + 1
     end_s: Floats  # [Q] of the stretch under way; inf if idle
     dirty: Ints  # [I]
     prefix_of: Ints  # [R + 1] where the prefix blocks of each request begin

@@ -164,7 +164,7 @@ def initial_state(fleet: Fleet, requests: Requests, seed: int, limit_s: float, m
 
 
 def _tournament(rows: int) -> Ints:
-    """The winners [2 Q] where none has an end: the first below each place, the leaves behind all matches."""
+    """The winners [2 Q] where none has an end: the first below each place, the leaves behind all of these."""
     leaves = 1 << (rows - 1).bit_length()
     winner = np.concatenate([np.zeros(leaves, np.int64), np.arange(leaves)])
     for place in range(leaves - 1, 0, -1):

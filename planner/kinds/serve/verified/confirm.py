@@ -66,9 +66,7 @@ class Unconfirmed:
     """No load that fresh streams confirm."""
 
     tries: int  # that were made
-    scale: float = (
-        0.0  # the load that would be tried next, where it was given up below the least; 0 where all tries failed
-    )
+    scale: float = 0.0  # the load that would be tried next, of one given up below the least; 0 where all tries failed
 
 
 def confirm(
@@ -81,9 +79,9 @@ def confirm(
     least: float = 0.0,
     tries: int = 0,
 ) -> Confirmed | Unconfirmed:
-    """The load, `most` at most, at which fresh streams keep every limit.
+    """The load, `most` at most, at which fresh streams keep every limit; `tries` were made before.
 
-    None where none of those tried is kept, nor any that is `least` at least. `tries` were made before.
+    Unconfirmed where no try is left, or the next load is below `least`.
     """
     chosen = _Chosen(0.0, STEEPNESS, SURE_REQUESTS)
     nearest: Nearest = {}

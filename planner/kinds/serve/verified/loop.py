@@ -279,7 +279,7 @@ class Search:
     def verify(self, best: Kept, least: float = 0.0, reached: Unconfirmed | None = None) -> Verified | Unconfirmed:
         """The plan at a load that fresh streams confirm, given up where it would be worth less than `least`.
 
-        It goes on from what was `reached` before. Raises OutOfTime.
+        It goes on from what was `reached` before, at no larger load. Raises OutOfTime.
         """
         self.budget.limits.tell("verifying on fresh streams")
         self.budget.allow(1.0)
@@ -288,6 +288,7 @@ class Search:
         else:
             scale, tries = (best.load.scale, 0) if reached is None else (reached.scale, reached.tries)
             most, below = self._most_scale(best.outcome), least * best.load.scale / best.value
+            most = most if reached is None else min(most, reached.scale)
             confirmed = confirm(self.trials, best.variants, scale, scalable=True, most=most, least=below, tries=tries)
         if isinstance(confirmed, Unconfirmed):
             return confirmed
