@@ -113,12 +113,12 @@ def search_all(searches: Sequence[BestFirst[Any]], gap: float, deadline: float, 
     """Search on wherever the least bound is left, until no search can beat the best value of all; why it stopped.
 
     `gap` is the share of the best value that may stay unproven; `deadline` is one of `time.perf_counter`. Every search
-    ends with the best value of all. With `dives`, searches have values early: each in turn is begun until it has one or
-    `FIRST_NODES` nodes are open, and goes on with dives of so many leaves; what is closed out of turn is what waits, so
-    that bounds stay those of the rest.
+    ends with the best value of all, and goes on from there where it is searched again. With `dives`, searches have
+    values early: each in turn is begun until it has one or `FIRST_NODES` nodes are open, and goes on with dives of so
+    many leaves; what is closed out of turn is what waits, so that bounds stay those of the rest.
     """
     best = min(search.value for search in searches)
-    for search in searches if dives else ():
+    for search in (search for search in searches if dives and not search.opened):
         search.value = best
         search.begin(dives, FIRST_NODES, deadline)
         best = search.value

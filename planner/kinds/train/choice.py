@@ -76,9 +76,9 @@ def half_of(limits: Limits) -> Limits:
     return limits if limits.time_limit_s is None else replace(limits, time_limit_s=limits.time_limit_s / 2)
 
 
-def run_out(limits: Limits) -> bool:
-    """Whether no time is left of the limits, as `left_of` gives them."""
-    return limits.time_limit_s is not None and limits.time_limit_s <= LEAST_S
+def run_out(limits: Limits, least_s: float = LEAST_S) -> bool:
+    """Whether no more time than `least_s` is left of the limits, as `left_of` gives them."""
+    return limits.time_limit_s is not None and limits.time_limit_s <= max(least_s, LEAST_S)
 
 
 def share_filled(best: Evaluation) -> float:
@@ -133,6 +133,17 @@ def preferred(result: SearchResult, inside: Sequence[Inside], most: float) -> Se
     return replace(
         result, best=best.best, value=best.value, bound=bound, compared=best.compared, passed=passed,
         inside=tuple(inside),
+    )  # fmt: skip
+
+
+def gone_on(chosen: SearchResult, whole: SearchResult) -> SearchResult:
+    """The plan that was chosen, with what the search of the whole space, gone on since, has proven."""
+    bound = whole.bound
+    if chosen.value is not None and chosen.value < bound:  # as of `preferred`
+        bound = min(chosen.value, *(each.result.bound for each in chosen.inside))
+    return replace(
+        whole, best=chosen.best, value=chosen.value, bound=bound, compared=chosen.compared, passed=chosen.passed,
+        inside=chosen.inside,
     )  # fmt: skip
 
 

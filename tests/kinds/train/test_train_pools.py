@@ -23,7 +23,7 @@ from planner.kinds.train.evaluation.evaluate import evaluate
 from planner.kinds.train.pools.across import ReplicasAcross, StagesAcross
 from planner.kinds.train.pools.links import joined_sharing
 from planner.kinds.train.pools.search import PoolsSearch, ReplicasSearch, StagesSearch
-from planner.kinds.train.pools.weigh import best_use
+from planner.kinds.train.pools.weigh import best_use, searches_of_uses
 from planner.kinds.train.search.search import prove
 from planner.kinds.train.solve import solve
 from planner.kinds.train.space.space import Space, space_of
@@ -205,6 +205,22 @@ def test_three_pools_have_a_plan_early_and_a_bound_of_all_their_uses() -> None:
     assert early.tally.evaluated < proven.tally.evaluated
     assert early.tally.candidates == proven.tally.candidates
     assert len(early.uses) == 19
+
+
+def test_searches_go_on_from_where_their_time_ended_and_count_all_candidates_in_every_answer() -> None:
+    search = {**PLAIN, "pp": [1, 2, 3], "vpp": 1, "micro_batch": 1, "recompute": "none"}
+    pools = jobs(problem(global_batch=24, cluster=THREE, search=search))
+    searches, proven = searches_of_uses(pools, Limits()), best_use(pools, Limits())
+    answers = [searches.proven(Limits(time_limit_s=0.05))]
+    while answers[-1].stop_reason == "time_limit":
+        answers.append(searches.proven(Limits(time_limit_s=0.05)))
+    assert proven.value is not None
+    assert answers[-1].value == proven.value
+    assert answers[-1].bound == pytest.approx(proven.bound, rel=1e-6)
+    for answer in answers:
+        assert answer.bound <= proven.value
+        assert sum(group.candidates for group in answer.tally.groups.values()) == answer.tally.candidates
+        assert min(group.least for group in answer.tally.groups.values()) <= answer.bound * (1.0 + 1e-9)
 
 
 def test_without_time_left_no_other_plan_is_preferred_to_the_fastest(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import combinations, permutations
 
 from planner.errors import PlannerError
@@ -20,14 +20,35 @@ DIVES = 8
 """Leaves that a search closes out of turn after 1, 2, 4, ... nodes, for a plan early."""
 
 
-def best_use(jobs: Sequence[TrainJob], limits: Limits, value: float = float("inf")) -> SearchResult:
-    """The best plan over all uses of the pools that beats `value`, searched together, those of one pool begun first.
+@dataclass(frozen=True, slots=True)
+class Searches:
+    """Searches that are gone through together, each with the name of its use, empty where there is no other; dives as
+    of `search_all`."""
 
-    The time limit counts from here; all uses are bounded however short it is, so that the bound is that of all.
+    by_use: Sequence[tuple[str, PlanSearch]]
+    dives: int = 0
+
+    def proven(self, limits: Limits) -> SearchResult:
+        """The best plan of all; gone on from where the searches stopped last, for as long as the limits say."""
+        reason = prove([search for _, search in self.by_use], limits, self.dives)
+        results = [replace(search.result(reason), uses=(name,) if name else ()) for name, search in self.by_use]
+        return merged(results) if len(results) > 1 else results[0]
+
+
+def best_use(jobs: Sequence[TrainJob], limits: Limits, value: float = float("inf")) -> SearchResult:
+    """The best plan over all uses of the pools that beats `value`; the time limit counts from here."""
+    started_s = time.monotonic()
+    return searches_of_uses(jobs, limits, value).proven(left_of(limits, started_s))
+
+
+def searches_of_uses(jobs: Sequence[TrainJob], limits: Limits, value: float = float("inf")) -> Searches:
+    """Searches of all uses of the pools for what beats `value`, those of one pool first.
+
+    All uses are bounded, so that the bound is that of all.
 
     Raises PlannerError for wishes that hold on one pool only.
     """
-    started_s, options = time.monotonic(), jobs[0].options
+    options = jobs[0].options
     where = jobs[0].resolved.where
     if options.search.layerwise:
         raise PlannerError("`layerwise` with several pools", where=where(("options", "search")), hint="keep one pool")
@@ -39,9 +60,7 @@ def best_use(jobs: Sequence[TrainJob], limits: Limits, value: float = float("inf
                 where=where(("options", name)),
                 hint="write `search: {pools: one}`, or keep one pool",
             )
-    uses = list(_uses(jobs, limits, value))
-    reason = prove([search for _, search in uses], left_of(limits, started_s), DIVES)
-    return merged([replace(search.result(reason), uses=(name,)) for name, search in uses])
+    return Searches(tuple(_uses(jobs, limits, value)), DIVES)
 
 
 def merged(results: Sequence[SearchResult]) -> SearchResult:

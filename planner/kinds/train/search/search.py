@@ -184,7 +184,7 @@ class PlanSearch(BestFirst[Leaf]):
         kept_N = np.zeros(len(self.bound_N), np.bool_)
         kept_N[self.queue] = True
         dominated = np.flatnonzero(~kept_N)
-        self._put_nodes(DOMINATED, dominated, np.full(len(dominated), np.inf))
+        self._put_nodes(self.tally, DOMINATED, dominated, np.full(len(dominated), np.inf))
 
     @abstractmethod
     def set_up(self) -> Space:
@@ -221,10 +221,11 @@ class PlanSearch(BestFirst[Leaf]):
         return self.result(prove([self], self.limits))
 
     def result(self, stop_reason: str) -> SearchResult:
-        """What a search that stopped came to."""
+        """What a search that stopped came to; it may go on, since what waits is counted in this answer alone."""
         value = None if self.best is None else self.best.objective
         needed = (self.needed_bytes, self.needed_host_bytes)
-        return SearchResult(self.best, value, self.bound, self.second, self.tally, self.space, stop_reason, *needed)
+        tally = self._tally_with_rest()
+        return SearchResult(self.best, value, self.bound, self.second, tally, self.space, stop_reason, *needed)
 
     def weigh(self, step_s: float, gpus: int) -> float:
         """What is minimised."""
@@ -305,23 +306,23 @@ class PlanSearch(BestFirst[Leaf]):
         self.push(self.weigh(bound_s, whole.num_gpus), slower)
 
     def leave(self, leaf: Leaf, bound: float) -> None:
-        self._put(f"{BOUND}{leaf.bounded_by}", leaf, bound)
+        _put_leaf(self.tally, f"{BOUND}{leaf.bounded_by}", leaf, bound)
 
-    def leave_rest(self) -> None:
-        """Count what waits as left out by its bound."""
+    def _tally_with_rest(self) -> CandidateTally:
+        """The tally with what waits counted as left out by its bound."""
+        tally = CandidateTally()
+        tally.add(self.tally)
         waiting = self.queue[self.opened :]
-        self._put_nodes(COMPUTING, waiting, self.bound_N[waiting])
+        self._put_nodes(tally, COMPUTING, waiting, self.bound_N[waiting])
         for bound, _, leaf in self.heap:
-            self.leave(leaf, bound)
+            _put_leaf(tally, f"{BOUND}{leaf.bounded_by}", leaf, bound)
+        return tally
 
     def _put(self, end: str, leaf: Leaf, least: float = np.inf) -> None:
-        """The end of a leaf; of what is counted already, `least` alone."""
-        whole = leaf.candidate.whole
-        end = EVALUATED if leaf.counted else end
-        self.tally.put(end, whole.table.shape.tp, whole.pp, candidates=int(not leaf.counted), least=least)
+        _put_leaf(self.tally, end, leaf, least)
 
-    def _put_nodes(self, bound: str, nodes: Ints, least_N: Floats) -> None:
-        self.tally.put_nodes(f"{BOUND}{bound}", *self.degrees(nodes), self.children_N[nodes], least_N)
+    def _put_nodes(self, tally: CandidateTally, bound: str, nodes: Ints, least_N: Floats) -> None:
+        tally.put_nodes(f"{BOUND}{bound}", *self.degrees(nodes), self.children_N[nodes], least_N)
 
     def _remember(self, used_bytes: float, host_bytes: float = 0.0, fits_host: bool = True) -> None:
         """What was tried and would fit with more memory of devices, or of hosts, alone."""
@@ -338,16 +339,20 @@ class PlanSearch(BestFirst[Leaf]):
             self.limits.tell(f"step {evaluation.step_s:.4g} s with {evaluation.choice.num_gpus} GPUs")
 
 
+def _put_leaf(tally: CandidateTally, end: str, leaf: Leaf, least: float) -> None:
+    """The end of a leaf; of what is counted already, `least` alone."""
+    whole = leaf.candidate.whole
+    end = EVALUATED if leaf.counted else end
+    tally.put(end, whole.table.shape.tp, whole.pp, candidates=int(not leaf.counted), least=least)
+
+
 def prove(searches: Sequence[PlanSearch], limits: Limits, dives: int = 0) -> str:
     """Search on wherever the least bound is left, until no search can beat the best value of all; why it stopped.
 
-    `dives`: as of `search_all`.
+    `dives`: as of `search_all`. Searches that stopped go on from where they are.
     """
     deadline = float("inf") if limits.time_limit_s is None else time.perf_counter() + limits.time_limit_s
-    reason = search_all(searches, max(MARGIN, limits.gap), deadline, dives)
-    for search in searches:
-        search.leave_rest()
-    return reason
+    return search_all(searches, max(MARGIN, limits.gap), deadline, dives)
 
 
 def ways_that_may_fit(choice: PlanChoice, ways: Ways, room_U: Floats) -> tuple[Bools, float]:

@@ -1,18 +1,16 @@
 """Networks on the stages of the language model, or on GPUs of their own: both searched together."""
 
-from dataclasses import replace
-
 from planner.kinds.train.job import TrainJob
-from planner.kinds.train.pools.weigh import merged
+from planner.kinds.train.pools.weigh import Searches
 from planner.kinds.train.search.one_pool import OnePoolSearch
-from planner.kinds.train.search.search import PlanSearch, SearchResult, prove
+from planner.kinds.train.search.search import PlanSearch
 from planner.kinds.train.split.search import ApartSearch, require_apart
 from planner.kinds.train.split.sides import apart_of
 from planner.progress import Limits
 
 
-def best_of_modules(job: TrainJob, limits: Limits, value: float = float("inf")) -> SearchResult:
-    """The best plan over all places of the networks that the problem allows, better than `value`.
+def searches_of_modules(job: TrainJob, limits: Limits, value: float = float("inf")) -> Searches:
+    """Searches of all places of the networks that the problem allows, for what is better than `value`.
 
     Raises PlannerError for what networks apart do not go with.
     """
@@ -23,5 +21,4 @@ def best_of_modules(job: TrainJob, limits: Limits, value: float = float("inf")) 
     if "apart" in wanted:
         require_apart(job)
         searches.append(("networks apart", ApartSearch(apart_of(job), limits, value)))
-    reason = prove([search for _, search in searches], limits)
-    return merged([replace(search.result(reason), uses=(name,)) for name, search in searches])
+    return Searches(searches)
