@@ -171,3 +171,8 @@ def test_of_equally_good_plans_modes_that_run_ahead_least_then_short_rollouts_th
     assert search.best_at == (3, 1, 1)
     assert search.value == 5.0
     assert search.seen == 24
+
+    short = ConfigurationSearch(Rounded(), rollout)
+    short.close(2)  # what a search that may leave a gap ends with
+    short.settle(lambda config, mode: np.array([8, 8]))
+    assert (short.value, short.best_at[0]) == (5.0, 3)

@@ -74,7 +74,10 @@ class ConfigurationSearch(BestFirst[int]):
         first, best, most = self.best_at[0], self.value, self.value * (1 + TIE)
         for config in self._unsimulated(most):
             self.close(config)
-        self.value = best  # what rounding sets apart is no better
+        if self.value < best * (1 - TIE):  # of a search that ended within a gap
+            first, most = self.best_at[0], self.value * (1 + TIE)
+        else:
+            self.value = best  # what rounding sets apart is no better
         ranked = [
             (self._rank(config, flat, gpus_T), config != first, config, flat)
             for config, (row_MT, _) in self._ties.items()
