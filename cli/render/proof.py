@@ -11,10 +11,13 @@ if TYPE_CHECKING:
 
 
 def render_proof(envelope: "Envelope", decision: "Decision") -> list[str]:
-    """The objective and its bound, what the next best plans evaluated lose, and what the costs rest on."""
+    """The objective and its bound, what the next best plans evaluated lose, what no run is like, what costs rest on."""
+    from planner.explain.stated import unmeasured_notes
+
     lines = [wrapped(_objective(envelope)), *(wrapped(line) for line in _confidence(envelope))]
     lines += [wrapped(line) for line in next_best_lines(envelope)]
     lines += [wrapped(line) for line in quality_lines(envelope, decision)]
+    lines += [wrapped(note) for note in unmeasured_notes(envelope)]
     more = "`--verbose` has the claim, the space, notes and assumptions"
     return [*lines, wrapped(f"{_basis(envelope)}; {more}")]
 

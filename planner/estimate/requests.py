@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from planner.costs.serving.speculation import Drafter, drafter_of
 from planner.engines.formats import runs_on
@@ -40,6 +40,9 @@ from planner.problem.resolve import Resolved, resolve
 from planner.problem.schema import EngineSpec, LoadSpec, Problem
 from planner.problem.speculation import MOST_DRAFTS, SpeculationSpec
 from planner.schema.base import Spec, Where, refuse
+from planner.schema.keys import validated
+
+REQUEST = Where({}, "request")
 
 
 class PartSpec(Spec):
@@ -129,15 +132,10 @@ def _case(line: str, number: int) -> Case | Refused:
         name = str(data.pop("id", name))
         if "decision" not in data:
             return Refused(name, """`decision` is missing: say what to price, such as {"parallelism": {"tp": 8}}""")
-        decision = GivenDecision.model_validate(data.pop("decision"))
+        decision = validated(GivenDecision, data.pop("decision"), lambda path: REQUEST(("decision", *path)))
         return _build(name, json.dumps({"kind": "serve", **data}), decision)
     except PlannerError as error:
         return Refused(name, in_one_line(error))
-    except ValidationError as error:
-        from planner.schema.base import planner_error
-
-        refused = planner_error(error, Where({}, "request"))
-        return Refused(name, f"{refused.where}: {refused.what}")
     except (json.JSONDecodeError, RecursionError):
         return Refused(name, "is no JSON")
 
@@ -145,9 +143,9 @@ def _case(line: str, number: int) -> Case | Refused:
 @cache
 def _resolved(text: str) -> Resolved:
     """The problem part of a request; equal parts of many requests are resolved once."""
-    problem = Problem.model_validate_json(text)
-    ServeOptions.model_validate(problem.options)
-    return resolve(problem, Where({}, "request"), base=Path())
+    problem = validated(Problem, json.loads(text), REQUEST)
+    validated(ServeOptions, problem.options, lambda path: REQUEST(("options", *path)))
+    return resolve(problem, REQUEST, base=Path())
 
 
 def _load_of(resolved: Resolved) -> LoadSpec:

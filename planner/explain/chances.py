@@ -1,9 +1,9 @@
 """What explanations say of the chance that each limit on time holds (`planner.costs.serving.chances`)."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from planner.costs.serving.chances import chances_of, chances_together, costs_of
+from planner.costs.serving.chances import Sure, chances_of, chances_together, costs_of
 from planner.explain.facts import Fact
 from planner.plan.schema import Decision, Envelope
 
@@ -22,6 +22,11 @@ def chance_facts(envelope: Envelope, decision: Decision) -> Iterator[Fact]:
         what = f"`{sure.workload}` keeps its limit on {sure.prediction.statistic} {name} with {sure.chance:.0%}"
         what += f", {sure.basis}" if sure.basis else ""
         yield Fact("limit", what, (sure.workload, name), figures={"chance": sure.chance})
+    yield from together_facts(chances)
+
+
+def together_facts(chances: Sequence[Sure]) -> Iterator[Fact]:
+    """How sure a workload keeps all of its limits, where it has several."""
     limits = Counter(sure.workload for sure in chances)
     for workload, chance in chances_together(chances).items():
         if limits[workload] > 1:

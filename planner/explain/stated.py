@@ -82,6 +82,9 @@ def time_facts(envelope: Envelope, decision: Decision) -> Iterator[Fact]:
         yield Fact("time", what, (role.name, "step"), figures=dict(step.seconds))
 
 
+UNMEASURED = "no measurement near"
+
+
 def other_plans(envelope: Envelope) -> Iterator[dict[str, JsonValue]]:
     """The records of the next best plans evaluated: a kind states one of them, or several."""
     others = envelope.certificate.next_best
@@ -123,12 +126,17 @@ def passed_text(other: Mapping[str, JsonValue]) -> str:
     """Why a plan that is better by the costs was not taken, and what takes it; empty of any other plan."""
     far, filled = other.get("no_measurement_near"), other.get("memory_filled")
     if isinstance(far, list):
-        why, takes = f"no measurement near: {', '.join(map(str, far))}", "choice: fastest"
+        why, takes = f"{UNMEASURED}: {', '.join(map(str, far))}", "choice: fastest"
     elif isinstance(filled, float):
         why, takes = f"{100.0 * filled:.0f} % of memory full", f"memory_utilisation: {USABLE_SHARE:g}"
     else:
         return ""
     return f"; {why}; `options.{takes}` takes it"
+
+
+def unmeasured_notes(envelope: Envelope) -> Iterator[str]:
+    """What of the plan no run is like, so that its times are from first principles alone."""
+    yield from (note for note in envelope.evidence.notes if note.startswith(UNMEASURED))
 
 
 def compared_facts(envelope: Envelope) -> Iterator[Fact]:
@@ -181,7 +189,7 @@ def confidence_text(certificate: Certificate, confidence: float) -> str:
     if by_estimate is not None and by_estimate.objective is not None:
         judge = "simulation" if by_estimate.simulated else "formulas"
         beside = f"; {figure(metric, by_estimate.objective)} by {judge} and the estimate alone"
-    return f"limits are kept with {confidence:.0%}, as the problem states no `slo.confidence`{beside}{without}"
+    return f"each limit is kept with {confidence:.0%}, as the problem states no `slo.confidence`{beside}{without}"
 
 
 def _expected_text(certificate: Certificate, confidence: float, expected: Expected) -> str:

@@ -103,12 +103,13 @@ def test_what_is_wrong_with_a_line_stands_in_its_own_answer_and_the_order_is_kep
         request(id="crowd", decision={"replicas": 9, "parallelism": {"tp": 8}}),
         request(id="idle", workloads=[{"input_tokens": 10, "output_tokens": 10}]),
         request(id="heavy", models={"m": {"name": "meta-llama/Llama-3.1-405B"}}, decision={}),
+        request(id="option", options={"speculation": {"drafts": 3}}),
         request(id="last"),
     ]
     results = answers(*lines)
-    names = ["good", "line 2", "line 3", "bare", "typo", "unknown", "mode", "crowd", "idle", "heavy", "last"]
+    names = ["good", "line 2", "line 3", "bare", "typo", "unknown", "mode", "crowd", "idle", "heavy", "option", "last"]
     assert [answer["id"] for answer in results] == names
-    assert ["error" in answer for answer in results] == [False, *([True] * 9), False]
+    assert ["error" in answer for answer in results] == [False, *([True] * 10), False]
     by_id = {answer["id"]: answer.get("error", "") for answer in results}
     for name, word in (
         ("line 2", "JSON"),
@@ -120,6 +121,7 @@ def test_what_is_wrong_with_a_line_stands_in_its_own_answer_and_the_order_is_kep
         ("crowd", "72 GPUs"),
         ("idle", "load"),
         ("heavy", "out of memory"),
+        ("option", "request: options.speculation.drafts: unknown key `drafts`; did you mean `draft_step`"),
     ):
         assert word in by_id[name], by_id[name]
 

@@ -147,6 +147,8 @@ def test_what_was_proven_is_of_all_and_of_measured_forms(calibration: Written) -
     assert "`options.choice: fastest` takes it" in text
     assert not any("no measurement near" in note for note in plan.evidence.notes)
     assert any("no run has plain" in note for note in fastest.evidence.notes)
+    alone = render_plan(fastest, ServeDecision.model_validate(fastest.decision))
+    assert "no measurement near: no run has plain" in " ".join(alone.split())
 
 
 def test_verification_is_of_measured_forms_with_the_bound_of_all(calibration: Written) -> None:
