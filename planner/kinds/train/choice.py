@@ -68,7 +68,8 @@ def left_of(limits: Limits, started_s: float) -> Limits:
     """The limits with the time that is left since `started_s` of the monotonic clock."""
     if limits.time_limit_s is None:
         return limits
-    return replace(limits, time_limit_s=max(limits.time_limit_s - (time.monotonic() - started_s), LEAST_S))
+    least_s = min(LEAST_S, limits.time_limit_s)
+    return replace(limits, time_limit_s=max(limits.time_limit_s - (time.monotonic() - started_s), least_s))
 
 
 def half_of(limits: Limits) -> Limits:
