@@ -56,6 +56,10 @@ class Shards:
         """The chosen points."""
         return Shards(*(getattr(self, field.name)[index] for field in fields(self)))
 
+    def reshaped(self, *shape: int) -> "Shards":
+        """The same points on other axes."""
+        return Shards(*(getattr(self, field.name).reshape(shape) for field in fields(self)))
+
     @classmethod
     def joined(cls, several: Sequence["Shards"]) -> "Shards":
         """All points of several, one after the other."""

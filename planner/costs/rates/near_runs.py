@@ -57,11 +57,12 @@ class NearRuns:
 
     def longer(self, shards: Shards) -> Floats:
         """Multiples of step times [N], beyond those of all of the group."""
+        shape, shards = shards.tp.shape, shards.reshaped(-1)
         same = len(shards) > 1 and all(
             (degree == degree[0]).all() for degree in (shards.tp, shards.dp, shards.ep, shards.devices)
         )
         mean = self.told(shards.take(np.zeros(1, dtype=np.intp)) if same else shards).mean
-        return np.broadcast_to(np.exp(mean - self.bias.mean), (len(shards),))
+        return np.broadcast_to(np.exp(mean - self.bias.mean), (len(shards),)).reshape(shape)
 
     def margin(self, shards: Shards, confidence: float) -> Floats:
         """By how much limits on TPOT are divided to be kept by instances [N] with so much confidence."""

@@ -182,16 +182,18 @@ def joint_of(times: StepTime) -> Floats:
 def joint_step(
     arch: Architecture, pricer: Pricer, shards: Shards, engine: EngineOverheads, rank_tokens: Floats
 ) -> tuple[Floats, Floats]:
-    """Joint seconds [N] by the new tokens of the mean rank; the least of a step with prompts by those of a rank."""
-    rank_shards = shards.take(np.zeros(len(rank_tokens), dtype=np.intp))
-    tokens = np.maximum(rank_tokens, 1.0)
+    """Joint seconds [S, J] of instances [S] by the new tokens [J] of the mean rank; the least of a step with prompts by
+    those of a rank."""
+    rank_shards = shards.take(np.repeat(np.arange(len(shards)), len(rank_tokens)))
+    tokens = np.tile(np.maximum(rank_tokens, 1.0), len(shards))
     times = step_time(arch, pricer, rank_shards, Work.prefill(tokens), engine.unhurried())
     operators = list(forward(arch, rank_shards, Work.of(tokens, 1.0, 0.0, 1.0, 1.0)))
     triton_layers = pricer.triton_layers(arch) if engine.triton_launch_s else 0.0
     share = launched_share(tokens, engine.captured_tokens)
     launching_s = engine.launching_s(*launches(operators), triton_layers) * share
     least_s = np.where(launching_s > 0.0, times.host_s + launching_s, 0.0)
-    return np.where(rank_tokens > 0, joint_of(times), 0.0), least_s
+    shape = len(shards), len(rank_tokens)
+    return np.where(rank_tokens > 0, joint_of(times).reshape(shape), 0.0), least_s.reshape(shape)
 
 
 def host_s(shards: Shards, work: Work, engine: EngineOverheads) -> Floats:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from planner.costs.serving.speculation import Drafter
     from planner.models.architecture import Architecture
 
+NUM_AXES = 4  # of batches, contexts, tokens and those that they attend to
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepGrid:
@@ -111,15 +113,24 @@ def step_grid(
     the drafter makes before; without, prompts alone go through it. With `joint_apart`, what ranks that share experts do
     together is left to be added for all of them. With `shortest_context`, the axis of contexts is its first value.
     """
-    from planner.costs.rates.step import host_s, joint_of, joint_step, step_time
-    from planner.costs.serving.axes import geometric_axis
-
-    apart = drafter is None
+    if drafter is None:
+        (grid,) = step_grids(
+            arch,
+            pricer,
+            shards,
+            engine,
+            most_sequences=most_sequences,
+            longest_tokens=longest_tokens,
+            chunk_tokens=chunk_tokens,
+            draft_tokens=draft_tokens,
+            joint_apart=joint_apart,
+            shortest_context=shortest_context,
+        )
+        return grid
 
     def seconds_of(work: "Work") -> Floats:
-        many = shards if apart else shards.take(np.zeros(len(work.tokens), dtype=np.intp))
-        times = step_time(arch, pricer, many, work, engine)
-        own_s = times.device_s + host_s(shards, work, engine) - joint_of(times) if joint_apart else times.seconds
+        many = shards.take(np.zeros(len(work.tokens), dtype=np.intp))
+        own_s = _own_seconds(arch, pricer, many, work, engine, joint_apart=joint_apart)
         return own_s + drafting_s(drafter, pricer, many, work)
 
     grid = grid_of(
@@ -129,15 +140,83 @@ def step_grid(
         chunk_tokens=chunk_tokens,
         draft_tokens=draft_tokens,
         shortest_context=shortest_context,
-        apart=apart,
     )
     if not joint_apart:
         return grid
+    most_tokens = chunk_tokens + most_sequences * (draft_tokens + 1)
+    (joined,) = _joint_apart([grid], arch, pricer, shards, engine, most_tokens)
+    return joined
+
+
+def step_grids(
+    arch: "Architecture",
+    pricer: "Pricer",
+    shards: "Shards",
+    engine: "EngineOverheads",
+    *,
+    most_sequences: int,
+    longest_tokens: int,
+    chunk_tokens: int,
+    draft_tokens: int = 0,
+    joint_apart: bool = False,
+    shortest_context: bool = False,
+) -> list[StepGrid]:
+    """The tables of several shapes [S], whose axes are the same: those of `step_grid` of each, priced together."""
+    several = shards.reshaped(len(shards), *(1,) * NUM_AXES)
+
+    def seconds_of(work: "Work") -> Floats:
+        return _own_seconds(arch, pricer, several, work, engine, joint_apart=joint_apart)
+
+    grids = grids_of(
+        seconds_of,
+        most_sequences=most_sequences,
+        longest_tokens=longest_tokens,
+        chunk_tokens=chunk_tokens,
+        draft_tokens=draft_tokens,
+        shortest_context=shortest_context,
+        apart=True,
+    )
+    if not joint_apart:
+        return grids
+    return _joint_apart(grids, arch, pricer, shards, engine, chunk_tokens + most_sequences * (draft_tokens + 1))
+
+
+def _own_seconds(
+    arch: "Architecture",
+    pricer: "Pricer",
+    shards: "Shards",
+    work: "Work",
+    engine: "EngineOverheads",
+    *,
+    joint_apart: bool,
+) -> Floats:
+    """Seconds of steps, with `joint_apart` without what ranks that share experts do together."""
+    from planner.costs.rates.step import host_s, joint_of, step_time
+
+    times = step_time(arch, pricer, shards, work, engine)
+    return times.device_s + host_s(shards, work, engine) - joint_of(times) if joint_apart else times.seconds
+
+
+def _joint_apart(
+    grids: Sequence[StepGrid],
+    arch: "Architecture",
+    pricer: "Pricer",
+    shards: "Shards",
+    engine: "EngineOverheads",
+    most_tokens: int,
+) -> list[StepGrid]:
+    """The tables of shapes [S] with what their ranks do together, for up to so many tokens of the mean one."""
+    from planner.costs.rates.step import joint_step
+    from planner.costs.serving.axes import geometric_axis
+
     bends = engine.captured_tokens * np.array([1.0, 1.5])  # of the least that a step takes
-    ranks = geometric_axis(chunk_tokens + most_sequences * (draft_tokens + 1))
+    ranks = geometric_axis(most_tokens)
     ranks = np.unique(np.concatenate([ranks, bends[(bends > 0.0) & (bends < ranks[-1])]]))
-    joint_s, least_s = joint_step(arch, pricer, shards, engine, ranks)
-    return replace(grid, joint_s=joint_s, rank_tokens=ranks, least_s=least_s)
+    joint_SJ, least_SJ = joint_step(arch, pricer, shards, engine, ranks)
+    return [
+        replace(grid, joint_s=joint_s, rank_tokens=ranks, least_s=least_s)
+        for grid, joint_s, least_s in zip(grids, joint_SJ, least_SJ, strict=True)
+    ]
 
 
 def grid_of(
@@ -154,6 +233,29 @@ def grid_of(
 
     With `apart`, the work has the four axes apart, of which each of its parts has those that it depends on.
     """
+    (grid,) = grids_of(
+        seconds_of,
+        most_sequences=most_sequences,
+        longest_tokens=longest_tokens,
+        chunk_tokens=chunk_tokens,
+        draft_tokens=draft_tokens,
+        shortest_context=shortest_context,
+        apart=apart,
+    )
+    return grid
+
+
+def grids_of(
+    seconds_of: "Callable[[Work], Floats]",
+    *,
+    most_sequences: int,
+    longest_tokens: int,
+    chunk_tokens: int,
+    draft_tokens: int = 0,
+    shortest_context: bool = False,
+    apart: bool = False,
+) -> list[StepGrid]:
+    """Those of all instances whose work takes `seconds_of` it, which has them on an axis before those of the work."""
     from planner.costs.operators.work import Work
     from planner.costs.serving.axes import geometric_axis
 
@@ -175,9 +277,11 @@ def grid_of(
             work = work.with_drafts(draft_tokens)
         return np.asarray(np.where(work.tokens > 0, seconds_of(work), 0.0), dtype=np.float64)
 
-    mixed = price(batches, contexts, tokens, attended).reshape(len(batches), len(contexts), len(tokens), len(attended))
-    decode = _by_batch(batches, mixed[:, :, 0, 0], most_sequences)
-    return StepGrid(decode, mixed, batches, contexts, tokens, attended)
+    shape = len(batches), len(contexts), len(tokens), len(attended)
+    return [
+        StepGrid(_by_batch(batches, mixed[:, :, 0, 0], most_sequences), mixed, batches, contexts, tokens, attended)
+        for mixed in price(batches, contexts, tokens, attended).reshape(-1, *shape)
+    ]
 
 
 def drafting_s(drafter: "Drafter | None", pricer: "Pricer", shards: "Shards", work: "Work") -> Floats:

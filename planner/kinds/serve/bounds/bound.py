@@ -26,7 +26,7 @@ whole requests.
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
@@ -36,7 +36,7 @@ from planner.costs.operators.work import Shards
 from planner.costs.serving.media import encode_times
 from planner.kinds.serve.bounds.demands import Workload, workloads_of
 from planner.kinds.serve.bounds.dominance import undominated
-from planner.kinds.serve.bounds.engines import EngineType, ListedType, listed_types
+from planner.kinds.serve.bounds.engines import EngineType, ListedType, least_types, listed_types
 from planner.kinds.serve.bounds.prices import ESTIMATED, WHOLE, Effort
 from planner.kinds.serve.bounds.types import TypeBound, WorkloadBound, type_bound
 from planner.kinds.serve.steady.candidates import Candidate, Capacity
@@ -57,6 +57,7 @@ METHOD = "step_prices"
 PROOF_NODES = 60  # of the tree, which closes most programs
 MORE_NODES = 2000  # of one that comes near enough where the first does not: mixes that do not fill their GPUs take 900
 NEAR_ENOUGH = 0.01  # of the best mix: less is not worth a larger tree
+TOGETHER = 16  # shapes whose steps are priced at once: more of them leave the caches of a processor
 IDLE = 0.5  # of an instance that is not priced, at all that is asked for
 TRACE = 1e-6  # of an instance: what is more is used
 MOST_STEPS = 100_000  # of a price: a finer unit rounds no bound up
@@ -170,15 +171,20 @@ class ProblemBounds:
             self._bounds[row] = _bounded(self.setting, self._listed[row].priced(self.setting), self._workloads)
         return self._bounds[row]
 
-    def _estimate(self, row: int) -> None:
-        """Bounds a type by prices that a few steps give, of a part of its table where that is large."""
-        listed = self._listed[row]
-        if row in self._priced:
-            return
-        least = listed.least(self.setting) if listed.function == "colocated" else None
-        self._bounds[row] = _bounded(
-            self.setting, least or listed.priced(self.setting), self._workloads, effort=ESTIMATED
-        )
+    def _estimate(self) -> None:
+        """Bounds all types by prices that a few steps give, of a part of their tables where these are large."""
+        alike: dict[Hashable, list[int]] = {}
+        for row in range(len(self._listed)):
+            if row not in self._priced:
+                alike.setdefault(self._listed[row].axes, []).append(row)
+        for rows in alike.values():
+            for start in range(0, len(rows), TOGETHER):
+                self._require_time()
+                some = rows[start : start + TOGETHER]
+                engines = least_types(self.setting, [self._listed[row] for row in some])
+                for row, engine in zip(some, engines, strict=True):
+                    self._require_time()
+                    self._bounds[row] = _bounded(self.setting, engine, self._workloads, effort=ESTIMATED)
 
     def _worked_out(self) -> Bound:
         formulated = formulate(self.setting.resolved, self.setting.targets, ())
@@ -189,9 +195,7 @@ class ProblemBounds:
         if not self._listed:
             return Bound(formulated.metric, None, "no shape holds the model", infeasible=True)
         if formulated.problem.maximising:
-            for row in range(len(self._listed)):
-                self._require_time()
-                self._estimate(row)
+            self._estimate()
         self._solved(whole=False)
         answer = self._solved(whole=True)
         self._require_time()

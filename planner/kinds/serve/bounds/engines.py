@@ -8,7 +8,7 @@ of them with y tokens is charged h(y) of it, for any concave h <= J with h(0) >=
 J as far as it is concave up to one of some numbers of tokens, and go on in the straight line that J nowhere undercuts.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,7 +25,7 @@ from planner.kinds.serve.steady.points import PoolCosts, Tally, make_points
 from planner.kinds.serve.steady.search import ServeSetting
 from planner.kinds.serve.steady.shapes import InstanceShape
 from planner.simulate.fleet.instances import Instance
-from planner.simulate.fleet.step_grid import StepGrid, step_grid
+from planner.simulate.fleet.step_grid import StepGrid, step_grids
 from planner.simulate.goodput.step_prices import least_grid
 
 EVERY = 7  # corners of the joint seconds, two a doubling: one at which a concave function below them turns straight
@@ -87,47 +87,36 @@ class ListedType:
 
     def priced(self, setting: ServeSetting) -> EngineType:
         """With step times; of prompts alone no sequence decodes beside them, whose context could matter."""
-        return self._with_steps(setting, *self._grids(self.chunk, shortest_context=self.function == "prefill"))
-
-    def least(self, setting: ServeSetting) -> EngineType | None:
-        """With steps as short as they are where sequences have the shortest context: a table of a tenth of the size.
-
-        None where decode steps are not shortest there.
-        """
-        if (np.diff(self._grid(0).decode_s, axis=1) < 0.0).any():
-            return None
-        return self._with_steps(setting, *self._grids(self.chunk, shortest_context=True))
-
-    def _grids(self, chunk_tokens: int, *, shortest_context: bool = False) -> tuple[StepGrid, StepGrid | None]:
-        """Seconds that no step undercuts, and those of an engine alone where several step together."""
-        members = int(ranks_in_step(self.pool_costs.costs.arch, self.shape.dp))
-        grid = self._grid(chunk_tokens, joint_apart=members > 1, shortest_context=shortest_context)
-        return (least_grid(grid, members), grid) if members > 1 else (grid, None)
-
-    def _grid(self, chunk_tokens: int, *, joint_apart: bool = False, shortest_context: bool = False) -> StepGrid:
-        costs = self.pool_costs.costs.of_role(self.function)
-        return step_grid(
-            costs.arch,
-            costs.pricer,
-            self._shards,
-            costs.engine,
-            most_sequences=self.batch,
-            longest_tokens=self._longest,
-            chunk_tokens=chunk_tokens,
-            joint_apart=joint_apart,
-            shortest_context=shortest_context,
-        )
+        (grid,) = _grids([self], self.chunk, shortest_context=self.function == "prefill", joint_apart=self.joined)
+        return self.with_steps(setting, grid)
 
     @property
-    def _shards(self) -> Shards:
+    def members(self) -> int:
+        """Engines that make their steps together."""
+        return int(ranks_in_step(self.pool_costs.costs.arch, self.shape.dp))
+
+    @property
+    def joined(self) -> bool:
+        """Whether it steps together with others."""
+        return self.members > 1
+
+    @property
+    def axes(self) -> Hashable:
+        """What types have alike whose tables have the same axes."""
+        return self.function, self.model, self.pool_costs.index, self.batch, self.chunk, self.joined
+
+    @property
+    def shards(self) -> Shards:
         return Shards.of(*self.shape.all_degrees)
 
     @property
-    def _longest(self) -> int:
+    def longest(self) -> int:
         return min(int(self.lengths.max()), self.pool_costs.costs.arch.max_context_tokens)
 
-    def _with_steps(self, setting: ServeSetting, grid: StepGrid, own: StepGrid | None) -> EngineType:
-        costs, shape, longest, shards = self.pool_costs.costs, self.shape, self._longest, self._shards
+    def with_steps(self, setting: ServeSetting, own: StepGrid) -> EngineType:
+        """With the steps of an engine alone, and seconds that no step undercuts where several step together."""
+        grid = least_grid(own, self.members) if self.joined else own
+        costs, shape, longest, shards = self.pool_costs.costs, self.shape, self.longest, self.shards
         mean = float(np.minimum(self.lengths, longest).mean())
         token_bytes = float(kv_cache_bytes(costs.arch, shards, np.array([mean]))[0]) / mean
         held_tokens = self.batch * longest if self.shared else int(self.room_bytes / token_bytes * CACHE_SLACK)
@@ -140,7 +129,44 @@ class ListedType:
             most_sequences=self.batch,
             stages=shape.pp,
         )
-        return EngineType(self.function, self.model, self.pool_costs.index, shape, instance, self.engines, own)
+        alone = own if self.joined else None
+        return EngineType(self.function, self.model, self.pool_costs.index, shape, instance, self.engines, alone)
+
+
+def least_types(setting: ServeSetting, listed: Sequence[ListedType]) -> list[EngineType]:
+    """Types of the same axes with step times; of those that prefill and decode as short as where sequences have the
+    shortest context: a table of a tenth of the size. As they are, where decode steps are not shortest there."""
+    function, chunk = listed[0].function, listed[0].chunk
+    shortest = function != "decode"
+    grids = _grids(listed, chunk, shortest_context=shortest, joint_apart=listed[0].joined)
+    falling = (
+        [bool((np.diff(grid.decode_s, axis=1) < 0.0).any()) for grid in _grids(listed, 0)]
+        if function == "colocated"
+        else [False] * len(listed)
+    )
+    return [
+        each.priced(setting) if falls else each.with_steps(setting, grid)
+        for each, grid, falls in zip(listed, grids, falling, strict=True)
+    ]
+
+
+def _grids(
+    listed: Sequence[ListedType], chunk_tokens: int, *, shortest_context: bool = False, joint_apart: bool = False
+) -> list[StepGrid]:
+    """The tables of types of the same axes."""
+    first = listed[0]
+    costs = first.pool_costs.costs.of_role(first.function)
+    return step_grids(
+        costs.arch,
+        costs.pricer,
+        Shards.joined([each.shards for each in listed]),
+        costs.engine,
+        most_sequences=first.batch,
+        longest_tokens=first.longest,
+        chunk_tokens=chunk_tokens,
+        joint_apart=joint_apart,
+        shortest_context=shortest_context,
+    )
 
 
 def engine_types(setting: ServeSetting, workloads: Sequence[Workload]) -> Iterator[EngineType]:

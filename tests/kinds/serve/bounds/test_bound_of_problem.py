@@ -20,7 +20,7 @@ from planner.kinds.serve.bounds.bound import (
 )
 from planner.kinds.serve.bounds.certified import with_bound
 from planner.kinds.serve.bounds.demands import workloads_of
-from planner.kinds.serve.bounds.engines import engine_types, listed_types
+from planner.kinds.serve.bounds.engines import engine_types, least_types, listed_types
 from planner.kinds.serve.bounds.types import type_bound
 from planner.kinds.serve.simulated.load_streams import drawn
 from planner.kinds.serve.steady.search import ServeSetting, prepare
@@ -84,8 +84,7 @@ def test_types_bounded_by_the_shortest_context_give_the_bound_of_all(tmp_path: P
     (pool_costs,) = of.costs_of_pool.values()
     every = []
     for listed in listed_types(of, workloads):
-        least = listed.least(of)
-        assert least is not None
+        (least,) = least_types(of, [listed])
         way_s = float(pool_costs.costs.engine.request_s(of.resolved.workloads[0].input.mean_tokens))
         least_s, own_s = (type_bound(each, workloads, (0,), context, way_s) for each in (least, listed.priced(of)))
         every.append(own_s)
