@@ -38,8 +38,9 @@ from planner.solvers.placement.group_bounds import bound_on_time
 from planner.solvers.placement.group_fillings import BEST_SHAPES, MIXED, fill, partitions
 from planner.solvers.placement.group_search import share_on_time, shares_on_time
 from planner.solvers.placement.group_streams import Group
-from planner.solvers.placement.layer_problem import LayerProblem, Node
-from planner.solvers.placement.layers import max_flow, place_layers
+from planner.solvers.placement.layers.flow import max_flow
+from planner.solvers.placement.layers.place import place_layers
+from planner.solvers.placement.layers.problem import LayerProblem, Node
 from planner.solvers.placement.shared_groups import SharedGroups
 
 ROOT = Path(__file__).resolve().parents[1]

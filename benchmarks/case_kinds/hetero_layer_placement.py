@@ -9,8 +9,8 @@ from scipy.sparse.csgraph import connected_components
 
 from case_kinds import CaseAnswer
 from planner.arrays import Floats, Ints
-from planner.solvers.placement.layer_problem import LayerProblem, Node
-from planner.solvers.placement.layers import place_layers
+from planner.solvers.placement.layers.place import place_layers
+from planner.solvers.placement.layers.problem import LayerProblem, Node
 
 THIN = 4.0  # times the thinnest link, above which links are told apart
 

@@ -19,7 +19,7 @@ from planner.plan.findings import FAILED
 from planner.plan.schema import Envelope
 from planner.problem.recorded import AtHand
 from planner.problem.resolve import Resolved
-from planner.solvers.placement.layers import max_flow
+from planner.solvers.placement.layers.flow import max_flow
 
 HETERO = Path(__file__).parent.parent.parent.parent / "examples" / "place-hetero-70b.yaml"
 SMALL: dict[str, Any] = {

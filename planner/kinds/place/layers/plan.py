@@ -24,11 +24,10 @@ from planner.plan.schema import (
     Route,
 )
 from planner.problem.resolve import Resolved
-from planner.solvers.placement.layer_bound import flow_bound
-from planner.solvers.placement.layers import best_stages, max_flow
+from planner.solvers.placement.layers.flow import max_flow
+from planner.solvers.placement.layers.place import SOLVER, best_layers, layers_bound
 
 METRIC = "tokens_per_s_per_gpu"
-SOLVER = "aligned stages, patterns of holders"
 OPEN = "the bound lets every layer have holders of its own"
 TRACE = 1e-9  # of the flow: less is none
 BOUND = LeftOut("certificate.bound", "whether no layers let more tokens through")
@@ -44,7 +43,7 @@ Held = tuple[tuple[int, int] | None, ...]
 
 
 def solve(resolved: Resolved) -> Envelope:
-    """The stages with most tokens a second, over every number of stages up to that of the options.
+    """The layers with most tokens a second, over every number of stages up to that of the options.
 
     Raises Infeasible where no stages hold the model.
     """
@@ -59,8 +58,8 @@ def solve(resolved: Resolved) -> Envelope:
             continue
         if not any(rate > 0.0 for node in problem.nodes for rate in node.tokens_per_s):
             continue
-        plan = best_stages(problem)
-        if plan is not None and plan[0] and (best is None or plan[0] > best[0]):
+        plan, _ = best_layers(problem, 0.0 if best is None else best[0])
+        if plan is not None and (best is None or plan[0] > best[0]):
             best = plan[0], plan[1].held
     if best is None and too_few is not None:
         raise too_few.at(resolved.where(("cluster", "pools")))
@@ -82,7 +81,7 @@ def most_tokens_per_s(setting: LayersSetting, above: float) -> float:
             problem = setting.problem(stages)
         except PlannerError:  # all nodes together hold too few layers
             continue
-        bound = max(bound, flow_bound(problem, bound))
+        bound = max(bound, layers_bound(problem, bound))
     return bound
 
 

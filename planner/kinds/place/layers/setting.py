@@ -25,7 +25,7 @@ from planner.kinds.place.decision import LayersOptions, PlaceOptions
 from planner.kinds.place.left_out import pools_without
 from planner.models.architecture import Architecture
 from planner.problem.resolve import Resolved, Workload
-from planner.solvers.placement.layer_problem import LayerProblem, Node
+from planner.solvers.placement.layers.problem import LayerProblem, Node
 
 ACTIVATION_BYTES = 2.0  # of an element that goes from node to node
 UNLIMITED = 1e12  # tokens a second between clients and nodes: token ids alone

@@ -8,7 +8,7 @@ Parameters  T_i(k) [tokens/s] of a node that holds k layers, 0 where it has no r
 Variables   [s_i, e_i) layers of a node;  flow from the source over nodes with e_i = s_j to the sink
 Objective   max flow
 (C1) flow of i <= T_i(e_i - s_i);  flow of ij <= C_ij
-(C2) h + (e_i - s_i) q_i, summed along every way of the flow, <= P  (h = 1, q = 0: hops)
+(C2) h + (e_i - s_i) q_i, summed along every chain of spans from layer 0 on, <= P  (h = 1, q = 0: hops)
 Method      aligned stages: all nodes of a stage hold the same layers. For a flow, the nodes that make a stage of k
             layers are counted by type, and a dynamic program over counts covers L layers by the shortest path; the
             flow is bisected. Nodes that are alike change places where links between regions are too thin; or regions
@@ -22,13 +22,10 @@ Bound       every layer is held by nodes whose T sum up to the flow. So many can
 
 import itertools
 import random
-import time
 from collections.abc import Sequence
 
-import numpy as np
-
-from planner.solvers.placement.layer_bound import flow_bound
-from planner.solvers.placement.layer_problem import (
+from planner.solvers.placement.layers.flow import carried, longest_chain, max_flow
+from planner.solvers.placement.layers.problem import (
     DUST,
     PRECISION,
     LayerPlan,
@@ -37,31 +34,12 @@ from planner.solvers.placement.layer_problem import (
     parts_of,
     rate_of,
 )
-from planner.solvers.placement.stage_counts import StageTable, stage_table, stages_of, types_of
-from planner.solvers.result import SolveResult, Status, relative_gap
+from planner.solvers.placement.layers.stage_counts import StageTable, stage_table, stages_of, types_of
 
 EASIER = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7)  # of the flow without links, whose stages are tried where these are thin
 EXCHANGES = 1000  # of nodes that are alike, tried where links are too thin
 PATIENCE = 300
-PARTS = 100  # of a token a second, to which flows are whole while nodes change places
 MOST_ROWS = 3  # regions that are put one behind the other
-
-
-def place_layers(problem: LayerProblem) -> SolveResult[LayerPlan]:
-    """The most tokens a second that aligned stages give, over all nodes and in each region alone, and a bound on any.
-
-    INFEASIBLE where no stages keep to the longest path.
-    """
-    started_s = time.perf_counter()
-    best = best_stages(problem)
-    bound = flow_bound(problem, 0.0 if best is None else best[0])
-    solve_s = time.perf_counter() - started_s
-    solver = "aligned stages, patterns of holders"
-    if best is None:
-        return SolveResult(Status.INFEASIBLE, "finished", None, None, None, solve_s, solver)
-    gap = relative_gap(best[0], bound)
-    status = Status.OPTIMAL if gap is not None and gap <= PRECISION else Status.FEASIBLE
-    return SolveResult(status, "finished", best[1], best[0], bound, solve_s, solver)
 
 
 def best_stages(problem: LayerProblem) -> tuple[float, LayerPlan] | None:
@@ -87,7 +65,9 @@ def _side_by_side(problem: LayerProblem) -> tuple[float, LayerPlan] | None:
             stages = max(stages, part[1].stages)
             for i in nodes:
                 held[i] = part[1].held[i]
-    return _valued(problem, held, stages) if stages else None
+    if not stages or longest_chain(problem, held) > problem.longest_path * (1.0 + DUST):
+        return None
+    return _valued(problem, held, stages)
 
 
 def _in_rows(problem: LayerProblem, best: tuple[float, LayerPlan] | None) -> tuple[float, LayerPlan] | None:
@@ -216,42 +196,23 @@ def _linked(
     """The same stages, where links carry more of what is wanted: nodes that are alike change places by steps that
     carry no less. Where the links between regions are thin, stages of a region come to lie beside each other."""
     many = [alike for alike in types if len(alike) > 1]
-    carried = _carried(problem, held)
+    now = carried(problem, held)
     draws = random.Random(0)
     idle = 0  # exchanges since the last that carries more
     for _ in range(EXCHANGES if many else 0):
-        if carried >= wanted * (1.0 - DUST) or idle >= PATIENCE:
+        if now >= wanted * (1.0 - DUST) or idle >= PATIENCE:
             break
         a, b = draws.sample(draws.choice(many), 2)
         if held[a] == held[b] or problem.nodes[a].region == problem.nodes[b].region:
             continue
         held[a], held[b] = held[b], held[a]
-        other = _carried(problem, held)
-        idle = 0 if other > carried else idle + 1
-        if other >= carried:
-            carried = other
+        other = carried(problem, held)
+        idle = 0 if other > now else idle + 1
+        if other >= now:
+            now = other
         else:
             held[a], held[b] = held[b], held[a]
     return held
-
-
-def _carried(problem: LayerProblem, held: Sequence[tuple[int, int] | None]) -> float:
-    """The maximum flow, rounded down to whole parts of a token a second; a search asks for it hundreds of times."""
-    from planner.solvers.compiled import layer_stages
-
-    n = len(problem.nodes)
-    start = np.array([-1 if span is None else span[0] for span in held])
-    end = np.array([-2 if span is None else span[1] for span in held])
-    rate = np.array(
-        [rate_of(node, e - s) if s >= 0 else 0.0 for node, s, e in zip(problem.nodes, start, end, strict=True)]
-    )
-    capacity = np.zeros((2 * n + 2, 2 * n + 2))
-    joined = (end[:, None] == start[None, :]) & ~np.eye(n, dtype=bool)
-    capacity[:n, n : 2 * n] = np.diag(rate)
-    capacity[n : 2 * n, :n] = np.where(joined, np.minimum(problem.link_tokens_per_s, rate[:, None]), 0.0)
-    capacity[2 * n, :n] = np.where(start == 0, np.minimum(problem.source_tokens_per_s, rate), 0.0)
-    capacity[n : 2 * n, 2 * n + 1] = np.where(end == problem.layers, np.minimum(problem.sink_tokens_per_s, rate), 0.0)
-    return int(layer_stages.most_flow(np.floor(capacity * PARTS).astype(np.int64), 2 * n, 2 * n + 1)) / PARTS
 
 
 def _least_stage(problem: LayerProblem, held: Sequence[tuple[int, int] | None]) -> float:
@@ -266,35 +227,3 @@ def _valued(problem: LayerProblem, held: Sequence[tuple[int, int] | None], stage
     """The maximum flow of what is held, over the links."""
     rate, flow = max_flow(problem, held)
     return rate, LayerPlan(tuple(held), flow, stages)
-
-
-def max_flow(
-    problem: LayerProblem, held: Sequence[tuple[int, int] | None]
-) -> tuple[float, dict[tuple[int, int], float]]:
-    """Tokens a second from source to sink, and over every link (-1: source, N: sink)."""
-    import networkx
-
-    graph: networkx.DiGraph[object] = networkx.DiGraph()
-    n = len(problem.nodes)
-    graph.add_nodes_from(["source", "sink"])
-    for i, span in enumerate(held):
-        if span is None:
-            continue
-        start, end = span
-        graph.add_edge((i, "in"), (i, "out"), capacity=rate_of(problem.nodes[i], end - start))
-        if start == 0:
-            graph.add_edge("source", (i, "in"), capacity=float(problem.source_tokens_per_s[i]))
-        if end == problem.layers:
-            graph.add_edge((i, "out"), "sink", capacity=float(problem.sink_tokens_per_s[i]))
-        for j, other in enumerate(held):
-            if other is not None and other[0] == end and i != j and problem.link_tokens_per_s[i, j] > 0.0:
-                graph.add_edge((i, "out"), (j, "in"), capacity=float(problem.link_tokens_per_s[i, j]))
-    path = networkx.algorithms.flow.shortest_augmenting_path  # preflows lose themselves in the rounding of rates
-    rate, flows = networkx.maximum_flow(graph, "source", "sink", flow_func=path)
-    over: dict[tuple[int, int], float] = {}
-    for start_node, ends in flows.items():
-        for end_node, tokens in ends.items():
-            if tokens > 0.0 and not (isinstance(start_node, tuple) and start_node[1] == "in"):
-                i = -1 if start_node == "source" else start_node[0]
-                over[i, n if end_node == "sink" else end_node[0]] = float(tokens)
-    return float(rate), over

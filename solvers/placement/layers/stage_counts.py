@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.arrays import Floats, Ints
-from planner.solvers.placement.layer_problem import DUST, LayerProblem, rate_of, work_of
+from planner.solvers.placement.layers.problem import DUST, LayerProblem, rate_of, work_of
 
 MOST_STATES = 60_000  # counts of nodes by type; beyond, small types are left out of stages
 

@@ -7,7 +7,7 @@ import numpy as np
 from planner.arrays import Floats, Ints
 from planner.solvers.backends.model import LinearModel, total
 from planner.solvers.backends.solve import solve
-from planner.solvers.placement.layer_problem import DUST, PRECISION, LayerProblem, all_work, parts_of, useful
+from planner.solvers.placement.layers.problem import DUST, PRECISION, LayerProblem, all_work, parts_of, useful
 
 CLOSE = 2e-7  # of a flow, by which none is more where so little more is too much
 UNITS = 4000  # steps of a flow, up to which patterns are told apart

@@ -1,0 +1,1 @@
+"""Layers of one model over unequal nodes (Helix): the problem, aligned stages, moves, spans as a program, bounds."""
