@@ -6,7 +6,7 @@ to on average (a prompt of n tokens behind c cached ones: c + (n + 1) / 2); N' b
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, NotRequired, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,6 +21,20 @@ if TYPE_CHECKING:
     from planner.models.architecture import Architecture
 
 NUM_AXES = 4  # of batches, contexts, tokens and those that they attend to
+
+
+class GridAxes(TypedDict):
+    """How far the axes of a table go: two values a doubling of batch, context and tokens.
+
+    Batches and chunks go up to those given, sequences up to `longest_tokens`; with `draft_tokens`, steps verify so many
+    of each decoding sequence. With `shortest_context`, the axis of contexts is its first value.
+    """
+
+    most_sequences: int
+    longest_tokens: int
+    chunk_tokens: int
+    draft_tokens: NotRequired[int]
+    shortest_context: NotRequired[bool]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,34 +112,18 @@ def step_grid(
     shards: "Shards",
     engine: "EngineOverheads",
     *,
-    most_sequences: int,
-    longest_tokens: int,
-    chunk_tokens: int,
-    draft_tokens: int = 0,
     drafter: "Drafter | None" = None,
     joint_apart: bool = False,
-    shortest_context: bool = False,
+    **axes: Unpack[GridAxes],
 ) -> StepGrid:
-    """Prices the steps of one shape: batches and chunks up to those given, sequences of up to `longest_tokens`.
+    """Prices the steps of one shape.
 
-    Two values a doubling on the axes of batch, context and tokens; a step of several prompts is priced as such, by the
-    mean tokens that each token attends to. With `draft_tokens`, steps verify so many of each decoding sequence, which
-    the drafter makes before; without, prompts alone go through it. With `joint_apart`, what ranks that share experts do
-    together is left to be added for all of them. With `shortest_context`, the axis of contexts is its first value.
+    A step of several prompts is priced as such, by the mean tokens that each token attends to. The drafter makes what
+    steps verify before them; where they verify nothing, prompts alone go through it. With `joint_apart`, what ranks
+    that share experts do together is left to be added for all of them.
     """
     if drafter is None:
-        (grid,) = step_grids(
-            arch,
-            pricer,
-            shards,
-            engine,
-            most_sequences=most_sequences,
-            longest_tokens=longest_tokens,
-            chunk_tokens=chunk_tokens,
-            draft_tokens=draft_tokens,
-            joint_apart=joint_apart,
-            shortest_context=shortest_context,
-        )
+        (grid,) = step_grids(arch, pricer, shards, engine, joint_apart=joint_apart, **axes)
         return grid
 
     def seconds_of(work: "Work") -> Floats:
@@ -133,19 +131,9 @@ def step_grid(
         own_s = _own_seconds(arch, pricer, many, work, engine, joint_apart=joint_apart)
         return own_s + drafting_s(drafter, pricer, many, work)
 
-    grid = grid_of(
-        seconds_of,
-        most_sequences=most_sequences,
-        longest_tokens=longest_tokens,
-        chunk_tokens=chunk_tokens,
-        draft_tokens=draft_tokens,
-        shortest_context=shortest_context,
-    )
-    if not joint_apart:
-        return grid
-    most_tokens = chunk_tokens + most_sequences * (draft_tokens + 1)
-    (joined,) = _joint_apart([grid], arch, pricer, shards, engine, most_tokens)
-    return joined
+    grids = [grid_of(seconds_of, **axes)]
+    (grid,) = _joint_apart(grids, arch, pricer, shards, engine, _most_tokens(axes)) if joint_apart else grids
+    return grid
 
 
 def step_grids(
@@ -154,12 +142,8 @@ def step_grids(
     shards: "Shards",
     engine: "EngineOverheads",
     *,
-    most_sequences: int,
-    longest_tokens: int,
-    chunk_tokens: int,
-    draft_tokens: int = 0,
     joint_apart: bool = False,
-    shortest_context: bool = False,
+    **axes: Unpack[GridAxes],
 ) -> list[StepGrid]:
     """The tables of several shapes [S], whose axes are the same: those of `step_grid` of each, priced together."""
     several = shards.reshaped(len(shards), *(1,) * NUM_AXES)
@@ -167,18 +151,13 @@ def step_grids(
     def seconds_of(work: "Work") -> Floats:
         return _own_seconds(arch, pricer, several, work, engine, joint_apart=joint_apart)
 
-    grids = grids_of(
-        seconds_of,
-        most_sequences=most_sequences,
-        longest_tokens=longest_tokens,
-        chunk_tokens=chunk_tokens,
-        draft_tokens=draft_tokens,
-        shortest_context=shortest_context,
-        apart=True,
-    )
-    if not joint_apart:
-        return grids
-    return _joint_apart(grids, arch, pricer, shards, engine, chunk_tokens + most_sequences * (draft_tokens + 1))
+    grids = grids_of(seconds_of, apart=True, **axes)
+    return _joint_apart(grids, arch, pricer, shards, engine, _most_tokens(axes)) if joint_apart else grids
+
+
+def _most_tokens(axes: GridAxes) -> int:
+    """New tokens of a step at the most."""
+    return axes["chunk_tokens"] + axes["most_sequences"] * (axes.get("draft_tokens", 0) + 1)
 
 
 def _own_seconds(
@@ -219,29 +198,9 @@ def _joint_apart(
     ]
 
 
-def grid_of(
-    seconds_of: "Callable[[Work], Floats]",
-    *,
-    most_sequences: int,
-    longest_tokens: int,
-    chunk_tokens: int,
-    draft_tokens: int = 0,
-    shortest_context: bool = False,
-    apart: bool = False,
-) -> StepGrid:
-    """The steps of an instance whose work takes `seconds_of` it; axes and drafts as in `step_grid`.
-
-    With `apart`, the work has the four axes apart, of which each of its parts has those that it depends on.
-    """
-    (grid,) = grids_of(
-        seconds_of,
-        most_sequences=most_sequences,
-        longest_tokens=longest_tokens,
-        chunk_tokens=chunk_tokens,
-        draft_tokens=draft_tokens,
-        shortest_context=shortest_context,
-        apart=apart,
-    )
+def grid_of(seconds_of: "Callable[[Work], Floats]", **axes: Unpack[GridAxes]) -> StepGrid:
+    """The steps of an instance whose work [N] takes `seconds_of` it."""
+    (grid,) = grids_of(seconds_of, **axes)
     return grid
 
 
@@ -255,7 +214,11 @@ def grids_of(
     shortest_context: bool = False,
     apart: bool = False,
 ) -> list[StepGrid]:
-    """Those of all instances whose work takes `seconds_of` it, which has them on an axis before those of the work."""
+    """The steps of all instances whose work takes `seconds_of` it; axes as in `GridAxes`.
+
+    With `apart`, the work has the four axes apart, of which each of its parts has those that it depends on, and its
+    seconds have the instances on an axis before them.
+    """
     from planner.costs.operators.work import Work
     from planner.costs.serving.axes import geometric_axis
 
