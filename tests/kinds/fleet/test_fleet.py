@@ -273,6 +273,38 @@ def test_an_explanation_says_what_an_hour_of_a_node_is_worth_and_to_whom(plan: E
     assert any(what.startswith("an hour of a node is worth") for what in told)
 
 
+def _most_usd(curves: list[list[int]], nodes: int) -> int:
+    """Of an hour: every job has none of the nodes, or as many as a point of its curve."""
+    best = [0] * (nodes + 1)
+    for rates in curves:
+        best = [
+            max([best[n], *(best[n - k] + rate for k, rate in enumerate(rates, 1) if k <= n)]) for n in range(nodes + 1)
+        ]
+    return best[nodes]
+
+
+def test_what_is_told_of_days_of_many_jobs_holds_the_best_other_days() -> None:
+    from planner.explain.explanation import explain_plan
+
+    draw = random.Random(3)
+    curves = [[first, first + draw.randint(1, 40)] for first in (draw.randint(1, 40) for _ in range(14))]
+    jobs = [{"name": f"j{k}", "curve": curve(*rates), "usd_per_unit": 1.0} for k, rates in enumerate(curves)]
+    plan = solve(problem(*jobs, nodes=9))
+    worth = plan.certificate.objective.value
+    assert worth is not None
+    told = explain_plan(plan, find_kind("fleet").decision.model_validate(plan.decision)).facts
+    more, fewer = (next(fact for fact in told if f"one node {word}" in fact.what) for word in ("more", "fewer"))
+    assert worth + more.figures["usd"] >= 6 * _most_usd(curves, 10) - 1e-6
+    assert worth + fewer.figures["usd"] >= 6 * _most_usd(curves, 8) - 1e-6
+    adding = [fact for fact in told if fact.what.startswith("without")]
+    assert len(adding) == 5
+    for fact in adding:
+        k = int(fact.what.split("`")[1][1:])
+        adds = worth - 6 * _most_usd(curves[:k] + curves[k + 1 :], 9)
+        assert fact.figures["usd_least"] - 1e-6 <= adds <= fact.figures["usd"] + 1e-6
+        assert fact.figures["usd"] <= 6 * max(curves[k])
+
+
 def test_a_page_draws_the_nodes_of_every_job_by_the_hour(plan: Envelope) -> None:
     from planner.report.page import html
     from planner.report.plans import plan_page
