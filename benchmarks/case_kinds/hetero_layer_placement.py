@@ -44,4 +44,5 @@ def solve(case: dict[str, Any], directory: Path) -> CaseAnswer:
     if result.solution is None or result.objective is None:
         raise ValueError("no stages cover all layers")
     held = {name: list(span) for name, span in zip(names, result.solution.held, strict=True) if span is not None}
-    return CaseAnswer({"solution": held}, result.objective, result.bound, f"{result.solution.stages} stages")
+    spans = {span for span in result.solution.held if span is not None}
+    return CaseAnswer({"solution": held}, result.objective, result.bound, f"{len(spans)} spans")

@@ -8,7 +8,8 @@ Parameters  T_i(k) [tokens/s] of a node that holds k layers, 0 where it has no r
 Variables   [s_i, e_i) layers of a node;  flow from the source over nodes with e_i = s_j to the sink
 Objective   max flow
 (C1) flow of i <= T_i(e_i - s_i);  flow of ij <= C_ij
-(C2) h + (e_i - s_i) q_i, summed along every chain of spans from layer 0 on, <= P  (h = 1, q = 0: hops)
+(C2) h + (e_i - s_i) q_i, summed along every chain of spans from layer 0 on, <= P  (h = 1, q = 0: hops); chains
+     count whether requests go that way or not, so that no routing of the flow passes more
 Method      aligned stages: all nodes of a stage hold the same layers. For a flow, the nodes that make a stage of k
             layers are counted by type, and a dynamic program over counts covers L layers by the shortest path; the
             flow is bisected. Nodes that are alike change places where links between regions are too thin; or regions
@@ -17,14 +18,15 @@ Method      aligned stages: all nodes of a stage hold the same layers. For a flo
 Bound       every layer is held by nodes whose T sum up to the flow. So many can be: max sum_P z_P over patterns P of
             (type, k) with sum T_t(k) >= flow, k holders of a node at most; its dual has one price for each type, and
             its rows are cheapest covers (a knapsack). No flow is above one at which fewer than L layers can be held.
-            Nor is it above the sum of the regions' own bounds and of what their links carry.
+            Nor is it above the sum of the regions' own bounds and of what their links carry; and there is none where
+            spans of any nodes that cover L layers make a path above P.
 """
 
 import itertools
 import random
 from collections.abc import Sequence
 
-from planner.solvers.placement.layers.flow import carried, longest_chain, max_flow
+from planner.solvers.placement.layers.flow import carried, max_flow, short_enough
 from planner.solvers.placement.layers.problem import (
     DUST,
     PRECISION,
@@ -58,16 +60,14 @@ def best_stages(problem: LayerProblem) -> tuple[float, LayerPlan] | None:
 def _side_by_side(problem: LayerProblem) -> tuple[float, LayerPlan] | None:
     """A pipeline of its own in every region that has one."""
     held: list[tuple[int, int] | None] = [None] * len(problem.nodes)
-    stages = 0
     for nodes in itertools.islice(parts_of(problem), 1, None):
         part = _aligned(problem, nodes)
         if part is not None:
-            stages = max(stages, part[1].stages)
             for i in nodes:
                 held[i] = part[1].held[i]
-    if not stages or longest_chain(problem, held) > problem.longest_path * (1.0 + DUST):
+    if not any(held) or not short_enough(problem, held):
         return None
-    return _valued(problem, held, stages)
+    return _valued(problem, held)
 
 
 def _in_rows(problem: LayerProblem, best: tuple[float, LayerPlan] | None) -> tuple[float, LayerPlan] | None:
@@ -113,19 +113,18 @@ def _row(
     if sum(paths[share] for paths, share in zip(reach, shares, strict=True)) > problem.longest_path * (1.0 + DUST):
         return None
     held: list[tuple[int, int] | None] = [None] * len(problem.nodes)
-    start = stages = 0
+    start = 0
     for index, ((types, table), share) in enumerate(zip(order, shares, strict=True)):
         chosen = table.stages(share, problem.longest_path) if share else []
         if chosen is None:
             return None
         chosen = _widest_outside(chosen, first=index == 0, last=index == len(order) - 1)
-        stages += len(chosen)
         own = _held(problem, types, chosen) if chosen else held
         for node in (node for alike in types for node in alike):
             span = own[node]
             held[node] = None if span is None else (span[0] + start, span[1] + start)
         start += share
-    return _valued(problem, held, stages)
+    return _valued(problem, held)
 
 
 def _widest_outside(
@@ -158,7 +157,7 @@ def _aligned(problem: LayerProblem, nodes: Sequence[int]) -> tuple[float, LayerP
         stages = reached if part == 1.0 else stages_of(problem, types, part * low)
         if stages is not None:
             held = _linked(problem, types, _held(problem, types, stages), part * low)
-            valued = _valued(problem, held, len(stages))
+            valued = _valued(problem, held)
             best = valued if best is None or valued[0] > best[0] else best
     return best
 
@@ -223,7 +222,7 @@ def _least_stage(problem: LayerProblem, held: Sequence[tuple[int, int] | None]) 
     return min(rates.values())
 
 
-def _valued(problem: LayerProblem, held: Sequence[tuple[int, int] | None], stages: int) -> tuple[float, LayerPlan]:
+def _valued(problem: LayerProblem, held: Sequence[tuple[int, int] | None]) -> tuple[float, LayerPlan]:
     """The maximum flow of what is held, over the links."""
     rate, flow = max_flow(problem, held)
-    return rate, LayerPlan(tuple(held), flow, stages)
+    return rate, LayerPlan(tuple(held), flow)

@@ -1,5 +1,6 @@
-"""How many tokens a second layers on unequal nodes let through at most: patterns of holders of a layer (`layers`)."""
+"""How many tokens a second layers on unequal nodes let through at most: patterns of holders (`aligned`, bound)."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,6 +16,8 @@ UNITS = 4000  # steps of a flow, up to which patterns are told apart
 
 def flow_bound(problem: LayerProblem, above: float = 0.0) -> float:
     """No layers on these nodes let more tokens a second through; `above` is what some do."""
+    if _shortest_path(problem) > problem.longest_path * (1.0 + DUST):
+        return 0.0
     whole = _holders_bound(problem, range(len(problem.nodes)), above)
     ends = min(float(problem.source_tokens_per_s.sum()), float(problem.sink_tokens_per_s.sum()))
     parts = list(parts_of(problem))[1:]
@@ -23,6 +26,15 @@ def flow_bound(problem: LayerProblem, above: float = 0.0) -> float:
     region = np.array([node.region for node in problem.nodes])
     crossing = float(problem.link_tokens_per_s[region[:, None] != region[None, :]].sum())
     return min(whole, ends, sum(_holders_bound(problem, nodes) for nodes in parts) + crossing)
+
+
+def _shortest_path(problem: LayerProblem) -> float:
+    """No request passes through all layers on a shorter one, were there any number of each node."""
+    steps = {(k, problem.hop_path + k * node.layer_path) for node in problem.nodes for k in useful(node)}
+    least = [0.0]
+    for layers in range(1, problem.layers + 1):
+        least.append(min((least[layers - k] + path for k, path in steps if k <= layers), default=math.inf))
+    return least[-1]
 
 
 def _holders_bound(problem: LayerProblem, nodes: Sequence[int], above: float = 0.0) -> float:

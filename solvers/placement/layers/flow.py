@@ -1,10 +1,10 @@
 """The flow over layers that nodes hold: the most tokens a second over the links, and how long chains of spans are."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from planner.solvers.placement.layers.problem import LayerProblem, rate_of
+from planner.solvers.placement.layers.problem import DUST, LayerProblem, rate_of
 
 PARTS = 100  # of a token a second, to which flows are whole while nodes change places
 
@@ -28,18 +28,23 @@ def carried(problem: LayerProblem, held: Sequence[tuple[int, int] | None]) -> fl
     return int(layer_stages.most_flow(np.floor(capacity * PARTS).astype(np.int64), 2 * n, 2 * n + 1)) / PARTS
 
 
-def longest_chain(problem: LayerProblem, held: Sequence[tuple[int, int] | None]) -> float:
-    """The longest path over spans that follow one another from layer 0 on, whether their nodes are linked or not."""
-    paths: dict[tuple[int, int], float] = {}
-    for node, span in zip(problem.nodes, held, strict=True):
-        if span is not None:
-            path = problem.hop_path + (span[1] - span[0]) * node.layer_path
-            paths[span] = max(paths.get(span, 0.0), path)
+def longest_chain(paths: Mapping[tuple[int, int], float]) -> float:
+    """The longest path over spans that follow one another from layer 0 on, by the path of each; 0 where none does."""
     reached = {0: 0.0}
     for start, end in sorted(paths):
         if start in reached:
             reached[end] = max(reached.get(end, 0.0), reached[start] + paths[start, end])
     return max(reached.values())
+
+
+def short_enough(problem: LayerProblem, held: Sequence[tuple[int, int] | None]) -> bool:
+    """Whether what nodes hold keeps to the longest path (C2)."""
+    paths: dict[tuple[int, int], float] = {}
+    for node, span in zip(problem.nodes, held, strict=True):
+        if span is not None:
+            path = problem.hop_path + (span[1] - span[0]) * node.layer_path
+            paths[span] = max(paths.get(span, 0.0), path)
+    return longest_chain(paths) <= problem.longest_path * (1.0 + DUST)
 
 
 def max_flow(

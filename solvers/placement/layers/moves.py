@@ -2,9 +2,8 @@
 
 import random
 
-from planner.solvers.placement.layers.flow import carried, longest_chain
-from planner.solvers.placement.layers.problem import DUST, LayerProblem, rate_of
-from planner.solvers.placement.layers.spans import Held
+from planner.solvers.placement.layers.flow import carried, short_enough
+from planner.solvers.placement.layers.problem import Held, LayerProblem, rate_of
 
 MOVES = 2000  # tried at most
 PATIENCE = 400  # tried since the last that carries more
@@ -21,7 +20,7 @@ def moved(problem: LayerProblem, held: Held) -> Held:
             break
         idle += 1
         other = _neighbour(problem, best, draws)
-        if other == best or longest_chain(problem, other) > problem.longest_path * (1.0 + DUST):
+        if other == best or not short_enough(problem, other):
             continue
         flow = carried(problem, other)
         if flow >= now:
@@ -56,8 +55,8 @@ def _shifted(span: tuple[int, int], cut: int, to: int) -> tuple[int, int]:
 
 def _drawn(problem: LayerProblem, held: Held, draws: random.Random) -> tuple[int, int]:
     """A span between two boundaries at hand, one in four with another boundary."""
-    edges = sorted({0, problem.layers, *(edge for span in held if span is not None for edge in span)})
+    edges = {0, problem.layers, *(edge for span in held if span is not None for edge in span)}
     if draws.random() < 0.25 and problem.layers > 1:
-        edges.append(draws.randrange(1, problem.layers))
-    start, end = sorted(draws.sample(sorted(set(edges)), 2))
+        edges.add(draws.randrange(1, problem.layers))
+    start, end = sorted(draws.sample(sorted(edges), 2))
     return start, end

@@ -6,8 +6,8 @@ from planner.solvers.placement.layers.aligned import best_stages
 from planner.solvers.placement.layers.bound import flow_bound
 from planner.solvers.placement.layers.flow import max_flow
 from planner.solvers.placement.layers.moves import moved
-from planner.solvers.placement.layers.problem import PRECISION, LayerPlan, LayerProblem
-from planner.solvers.placement.layers.spans import Held, best_spans, few_spans
+from planner.solvers.placement.layers.problem import PRECISION, Held, LayerPlan, LayerProblem
+from planner.solvers.placement.layers.spans import best_spans, few_spans
 from planner.solvers.result import SolveResult, Status, relative_gap
 
 EXACT = 1e-6  # of a flow, by which a bound may be above it and be met
@@ -17,7 +17,8 @@ SOLVER = "aligned stages, moves, spans by integer programs, patterns of holders"
 def place_layers(problem: LayerProblem) -> SolveResult[LayerPlan]:
     """The most tokens a second that is known, and a bound on any.
 
-    INFEASIBLE where it is proven that no request passes through all layers, UNKNOWN where no such layers are known.
+    OPTIMAL where the bound is within `PRECISION`. INFEASIBLE where it is proven that no request passes through all
+    layers, or so few that none counts (`spans.USED`); UNKNOWN where no layers are known that let any through.
     """
     started_s = time.perf_counter()
     plan, bound = best_layers(problem)
@@ -66,4 +67,4 @@ def _better(problem: LayerProblem, plan: tuple[float, LayerPlan] | None, held: H
     rate, flow = max_flow(problem, held)
     if rate <= (0.0 if plan is None else plan[0]):
         return plan
-    return rate, LayerPlan(tuple(held), flow, len({span for span in held if span is not None}))
+    return rate, LayerPlan(held, flow)

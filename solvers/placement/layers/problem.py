@@ -9,6 +9,8 @@ from planner.arrays import Floats
 from planner.errors import PlannerError
 
 WHERE = "layers"
+Held = tuple[tuple[int, int] | None, ...]
+"""Layers [start, end) of every node; None where it holds none."""
 DUST = 1e-9
 PRECISION = 1e-3  # of a flow, to which it is bisected
 
@@ -71,16 +73,10 @@ class LayerProblem:
 
 @dataclass(frozen=True, slots=True)
 class LayerPlan:
-    """Layers [start, end) of every node, None where it holds none; tokens/s from node to node, -1: source, N: sink."""
+    """What nodes hold, and tokens/s from node to node, -1: source, N: sink."""
 
-    held: tuple[tuple[int, int] | None, ...]
+    held: Held
     flow: dict[tuple[int, int], float]
-    stages: int
-
-    def weights(self, node: int) -> dict[int, float]:
-        """Shares in which a node (-1: the source) hands requests on."""
-        out = {j: rate for (i, j), rate in self.flow.items() if i == node and rate > 0.0}
-        return {j: rate / sum(out.values()) for j, rate in out.items()}
 
 
 def useful(node: Node) -> list[int]:

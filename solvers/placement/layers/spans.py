@@ -26,12 +26,10 @@ import numpy as np
 from planner.arrays import Floats
 from planner.solvers.backends.model import Expr, LinearModel, Solution, total
 from planner.solvers.backends.solve import solve
-from planner.solvers.placement.layers.problem import DUST, LayerProblem, Node, all_work, rate_of, useful
-from planner.solvers.result import Status
+from planner.solvers.placement.layers.problem import DUST, Held, LayerProblem, Node, all_work, rate_of, useful
 
 Span = tuple[int, int, int]
 """A class, and the layers [start, end) that nodes of it hold."""
-Held = tuple[tuple[int, int] | None, ...]
 MOST_SPANS = 150  # whole variables of a program that is solved
 MOST_NODES = 300  # of the tree of a solve
 USED = 1e-7  # of all work: a smaller flow is none
@@ -39,7 +37,7 @@ USED = 1e-7  # of all work: a smaller flow is none
 
 @dataclass(frozen=True, slots=True)
 class SpanAnswer:
-    """What every node holds (None where nothing was found), and tokens a second that no spans are above."""
+    """What every node holds (None where none lets a request through), and tokens a second that no spans are above."""
 
     held: Held | None
     bound: float
@@ -114,10 +112,8 @@ class _Program:
         self.model.maximise(total(starts))
 
     def solved(self) -> SpanAnswer:
-        """What every node holds, and the bound; no layers and a bound of 0 where no request passes through all."""
+        """What every node holds, and the bound; no layers and a bound of 0 where no more than `USED` comes through."""
         result = solve(self.model, node_limit=MOST_NODES)
-        if result.status is Status.INFEASIBLE:
-            return SpanAnswer(None, 0.0)
         bound = math.inf if result.bound is None else result.bound * self.unit
         if result.solution is None or (result.objective or 0.0) <= USED:
             return SpanAnswer(None, 0.0 if bound <= USED * self.unit else bound)

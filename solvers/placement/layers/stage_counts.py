@@ -1,7 +1,7 @@
 """Stages of one model over unequal nodes, by counts of nodes that are alike: which cover so many layers with a flow.
 
 The nodes that make a stage of k layers are counted by type, and a dynamic program over counts covers layers by the
-shortest path (`layers`, method).
+shortest path (`aligned`, method).
 """
 
 import itertools

@@ -10,7 +10,7 @@ import pytest
 from planner.api import solve
 from planner.check import check_plan
 from planner.documents.read import given_document
-from planner.errors import PlannerError
+from planner.errors import Infeasible, PlannerError
 from planner.kinds.place.decision import PlaceDecision
 from planner.kinds.place.layers.plan import held_of
 from planner.kinds.place.layers.setting import read_setting
@@ -107,6 +107,12 @@ def test_the_caches_of_all_micro_batches_have_room(plan: tuple[Envelope, PlaceDe
         assert role.memory.used_bytes <= role.memory.capacity_bytes
     assert envelope.certificate.gap is not None
     assert envelope.certificate.gap < 0.2
+
+
+def test_too_few_stages_are_proven_to_hold_no_model() -> None:
+    with pytest.raises(Infeasible) as raised:
+        solve(small(options={"layers": {"max_stages": 1, "max_batch": 8}}))
+    assert raised.value.proved
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,9 @@ from planner.plan.schema import (
     Route,
 )
 from planner.problem.resolve import Resolved
-from planner.solvers.placement.layers.flow import max_flow
+from planner.solvers.placement.layers.flow import longest_chain, max_flow
 from planner.solvers.placement.layers.place import SOLVER, best_layers, layers_bound
+from planner.solvers.placement.layers.problem import Held
 
 METRIC = "tokens_per_s_per_gpu"
 OPEN = "the bound lets every layer have holders of its own"
@@ -35,11 +36,9 @@ UNMEASURED = "no measurement of pipelines over unequal nodes is behind these pri
 ASSUMPTIONS = (
     "a node computes its layers with all its GPUs, prompts and output tokens in turn, and is never idle",
     "as many micro-batches are in flight as there are stages, and nodes keep the caches of all of them",
+    "stages are the most layers of nodes that follow one another, whether requests go that way or not",
     "what joins two pools is shared evenly by their pairs of nodes",
 )
-
-Held = tuple[tuple[int, int] | None, ...]
-"""Layers [start, end) of every node; None where it holds none."""
 
 
 def solve(resolved: Resolved) -> Envelope:
@@ -56,8 +55,6 @@ def solve(resolved: Resolved) -> Envelope:
         except PlannerError as error:  # more stages keep more micro-batches, beside fewer layers
             too_few = too_few or error
             continue
-        if not any(rate > 0.0 for node in problem.nodes for rate in node.tokens_per_s):
-            continue
         plan, _ = best_layers(problem, 0.0 if best is None else best[0])
         if plan is not None and (best is None or plan[0] > best[0]):
             best = plan[0], plan[1].held
@@ -68,7 +65,7 @@ def solve(resolved: Resolved) -> Envelope:
             {"limit": f"max_stages = {setting.options.max_stages}", "nearest": "more stages"},
             {"limit": f"{setting.gpus} GPUs", "nearest": "more of them, or smaller weights"},
         ]
-        raise Infeasible(conflict, proved=False)
+        raise Infeasible(conflict, proved=most_tokens_per_s(setting, 0.0) == 0.0)
     rate, _ = max_flow(setting.problem(_stages(best[1])), best[1])
     return envelope(setting, best[1], most_tokens_per_s(setting, rate) / setting.gpus)
 
@@ -174,11 +171,7 @@ def check(decision: PlaceDecision, layers: int | None) -> Iterator[Finding]:
 
 def _stages(held: Held) -> int:
     """Stages that a request passes at most: the longest chain of spans that follow one another."""
-    ends: dict[int, int] = {0: 0}
-    for start, end in sorted({span for span in held if span is not None}):
-        if start in ends:
-            ends[end] = max(ends.get(end, 0), ends[start] + 1)
-    return max(ends.values()) or 1
+    return round(longest_chain({span: 1.0 for span in held if span is not None})) or 1
 
 
 def _names(setting: LayersSetting) -> list[str]:
