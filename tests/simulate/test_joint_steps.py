@@ -1,6 +1,6 @@
 """Attention ranks that share experts: what they do together stands apart, and steady state says what a run does."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cache
 
 import numpy as np
@@ -8,11 +8,14 @@ import pytest
 
 from planner.costs.operators.forward import ranks_in_step
 from planner.costs.operators.work import Shards
+from planner.costs.rates.near_runs import NearRuns
+from planner.costs.rates.roofline import Roofline
+from planner.costs.rates.spread import GroupBias, SeenRun
 from planner.kinds.serve.steady.search import prepare
 from planner.kinds.serve.steady.steps.formulas import Costs, colocated_tpot_s, decode_step, prefill_mixed
 from planner.load.problems import load_problem
 from planner.simulate.fleet.instances import Fleet, Instance
-from planner.simulate.fleet.step_grid import StepGrid, step_grid
+from planner.simulate.fleet.step_grid import GridAxes, StepGrid, step_grid, step_grids
 from planner.simulate.goodput.step_prices import least_grid
 from planner.simulate.requests.stream import Requests
 from planner.simulate.run.engine import simulate
@@ -27,6 +30,8 @@ objective: {maximize: goodput_per_gpu}
 """
 ISL, OSL, CHUNK, RANKS = 1000, 200, 2048, 8
 SHAPE = (2, 1, RANKS, 1, 2 * RANKS)  # tp, pp, dp, moe_tp, ep
+SHAPES = (SHAPE, (1, 1, 2 * RANKS, 1, 2 * RANKS), (4, 1, 4, 2, 8))
+OWN = GroupBias(0.1, 0.05, 2, (SeenRun(3.0, (4.0, 1.0, 3.0, 4.0, 0.0), (1000.0, 200.0), 0.3),))
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +54,33 @@ def grid_of(costs: Costs, joint_apart: bool) -> StepGrid:
         chunk_tokens=CHUNK,
         joint_apart=joint_apart,
     )
+
+
+@pytest.mark.parametrize("joint_apart", [False, True])
+def test_tables_of_several_shapes_are_those_of_each_alone(costs: Costs, joint_apart: bool) -> None:
+    assert isinstance(costs.pricer, Roofline)
+    pricer = replace(costs.pricer, near=NearRuns(OWN, 2.0, (1000.0, 200.0)))
+    shapes = [Shards.of(*shape) for shape in SHAPES]
+    axes: GridAxes = {"most_sequences": 8, "longest_tokens": 600, "chunk_tokens": 256}
+    joined = Shards.joined(shapes)
+    together = step_grids(costs.arch, pricer, joined, costs.engine, joint_apart=joint_apart, **axes)
+    for grid, shards in zip(together, shapes, strict=True):
+        own = step_grid(costs.arch, pricer, shards, costs.engine, joint_apart=joint_apart, **axes)
+        for field in fields(StepGrid):
+            assert getattr(grid, field.name) == pytest.approx(getattr(own, field.name), rel=1e-12)
+    assert together[0].mixed_s[1:] != pytest.approx(together[1].mixed_s[1:], rel=0.01)
+
+
+def test_own_runs_tell_as_much_of_shapes_on_any_axes() -> None:
+    near, each = NearRuns(OWN, 2.0, (1000.0, 200.0)), [Shards.of(*shape) for shape in (*SHAPES, SHAPE)]
+    shards = Shards.joined(each)
+    longer = near.longer(shards)
+    assert near.longer(shards.reshaped(2, 2)) == pytest.approx(longer.reshape(2, 2), rel=1e-12)
+    assert near.longer(shards.reshaped(4, 1, 1)) == pytest.approx(longer[:, None, None], rel=1e-12)
+    assert longer == pytest.approx(np.concatenate([near.longer(own) for own in each]), rel=1e-12)
+    assert np.ptp(longer) > 0.01
+    alike = shards.take(np.zeros(6, dtype=np.intp)).reshaped(3, 2)
+    assert near.longer(alike) == pytest.approx(np.full((3, 2), longer[0]), rel=1e-12)
 
 
 def test_equal_ranks_take_as_long_as_where_nothing_stands_apart(costs: Costs) -> None:
