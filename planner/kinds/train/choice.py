@@ -119,33 +119,34 @@ def _no_more_features(job: TrainJob, best: PlanChoice) -> Iterator[tuple[str, tu
 
 def preferred(result: SearchResult, inside: Sequence[Inside], most: float) -> SearchResult:
     """The best measured plan of a part of the space up to `most`, with what all searches proved; the plan as it is
-    where there is none.
-
-    Layouts are made for the slowest rank, and of those as slow one with less memory may suit the pipeline better: a
-    plan with room can beat the bound of all without. What is proven of both is then the lower bound.
-    """
+    where there is none."""
     able = [each.result for each in inside if each.result.best is not None and not far_of(each.result.best)]
     best = min(able, key=lambda own: own.decided_value, default=None)
     if best is None or result.best is None or best.decided_value > most:
         return result
-    passed, bound = (*result.passed, result.best), result.bound
-    if best.value is not None and best.value < bound:
-        bound = min(bound, *(each.result.bound for each in inside))
     return replace(
-        result, best=best.best, value=best.value, bound=bound, compared=best.compared, passed=passed,
-        inside=tuple(inside),
+        result, best=best.best, value=best.value, bound=_bound_of_all(result.bound, best.value, inside),
+        compared=best.compared, passed=(*result.passed, result.best), inside=tuple(inside),
     )  # fmt: skip
 
 
 def gone_on(chosen: SearchResult, whole: SearchResult) -> SearchResult:
     """The plan that was chosen, with what the search of the whole space, gone on since, has proven."""
-    bound = whole.bound
-    if chosen.value is not None and chosen.value < bound:  # as of `preferred`
-        bound = min(chosen.value, *(each.result.bound for each in chosen.inside))
     return replace(
-        whole, best=chosen.best, value=chosen.value, bound=bound, compared=chosen.compared, passed=chosen.passed,
-        inside=chosen.inside,
+        whole, best=chosen.best, value=chosen.value, bound=_bound_of_all(whole.bound, chosen.value, chosen.inside),
+        compared=chosen.compared, passed=chosen.passed, inside=chosen.inside,
     )  # fmt: skip
+
+
+def _bound_of_all(bound: float, value: float | None, inside: Sequence[Inside]) -> float:
+    """The bound of the whole space, beside a plan of a part of it.
+
+    Layouts are made for the slowest rank, and of those as slow one with less memory may suit the pipeline better: a
+    plan with room can beat the bound of all without. What is proven of both is then the lower bound.
+    """
+    if value is None or value >= bound:
+        return bound
+    return min((value, *(each.result.bound for each in inside)))
 
 
 def _stages(job: TrainJob, region: Region, *, piped: bool) -> tuple[int, ...]:

@@ -86,7 +86,8 @@ def _best_in_time(jobs: Sequence[TrainJob], limits: Limits, started_s: float) ->
         result = _with_mixes(jobs, searches.proven(now if last else half_of(now)))
         ended = last or result.stop_reason != "time_limit" or result.mixes is not None
         if chosen is None or whole is None or whole.best is not result.best:
-            chosen = _cautious(jobs, best_with_decided(jobs, result, left), left, planted_s)
+            before = () if chosen is None else chosen.inside
+            chosen = cautious(jobs, best_with_decided(jobs, result, left), left, planted_s, before)
         else:
             chosen = gone_on(chosen, result)
         if ended:
@@ -94,26 +95,38 @@ def _best_in_time(jobs: Sequence[TrainJob], limits: Limits, started_s: float) ->
         whole = result
 
 
-def _cautious(
-    jobs: Sequence[TrainJob], result: SearchResult, left: Callable[[], Limits], planted_s: float
+def cautious(
+    jobs: Sequence[TrainJob],
+    result: SearchResult,
+    left: Callable[[], Limits],
+    planted_s: float,
+    before: Sequence[Inside] = (),
 ) -> SearchResult:
     """The fastest plan whose like was measured, where its prediction is not told from the fastest of all, and one with
     room in memory where that costs little.
 
-    `left` are the limits with the time that is left; `planted_s` seconds bounded all uses of the pools.
+    `left` are the limits with the time that is left; `planted_s` seconds bounded all uses of the pools. `before` is
+    what parts of the space came to when the best of all was another, which counts where they come to nothing now.
     """
     if result.best is None or jobs[0].options.choice == "fastest":
         return result
     if far_of(result.best):
         most = allowed_value(result.best, result.decided_value)
         parts = _searched(measured_jobs(jobs, result), result, most, left, planted_s)
-        result = preferred(result, parts, most)
+        result = preferred(result, _or_before(parts, before), most)
     assert result.best is not None
     if wants_room(result.best):
         most = result.decided_value * (1.0 + ROOM_COSTS)
         among = roomy_jobs([part.jobs for part in result.inside] or measured_jobs(jobs, result), result.best)
-        result = preferred(result, _searched(among, result, most, left, planted_s), most)
+        roomy = [part for part in before if part.result.best is not None and not wants_room(part.result.best)]
+        parts = _searched(among, result, most, left, planted_s)
+        result = preferred(result, _or_before(parts, roomy), most)
     return result
+
+
+def _or_before(parts: Sequence[Inside], before: Sequence[Inside]) -> Sequence[Inside]:
+    """What was searched, or what came before where that has no plan."""
+    return before if all(part.result.best is None for part in parts) else parts
 
 
 def _searched(

@@ -16,7 +16,7 @@ from planner.emit.registry import emit
 from planner.errors import PlannerError
 from planner.execute.shards.spec import role_spec
 from planner.kinds.registry import checksummed
-from planner.kinds.train.choice import LEAST_S
+from planner.kinds.train.choice import LEAST_S, gone_on
 from planner.kinds.train.decision import TrainDecision
 from planner.kinds.train.evaluation.choice import PlanChoice
 from planner.kinds.train.evaluation.evaluate import evaluate
@@ -25,7 +25,7 @@ from planner.kinds.train.pools.links import joined_sharing
 from planner.kinds.train.pools.search import PoolsSearch, ReplicasSearch, StagesSearch
 from planner.kinds.train.pools.weigh import best_use, searches_of_uses
 from planner.kinds.train.search.search import prove
-from planner.kinds.train.solve import solve
+from planner.kinds.train.solve import cautious, solve
 from planner.kinds.train.space.space import Space, space_of
 from planner.kinds.train.space.states import ShardShape
 from planner.kinds.train.space.tables import CostTable, sharing_of
@@ -232,6 +232,19 @@ def test_without_time_left_no_other_plan_is_preferred_to_the_fastest(monkeypatch
     assert usual.certificate.within is not None
     assert stopped.certificate.within is None
     assert (usual.certificate.status, stopped.certificate.status) == ("feasible", "optimal")
+
+
+def test_what_was_preferred_in_time_stays_so_where_none_is_left() -> None:
+    search = {"cp": 1, "pools": "stages", "tp": [1, 2], "pp": [2, 3], "micro_batch": [4, 8]}
+    pools = jobs(problem(global_batch=48, cluster=TWO, search=search))
+    fastest, none_left = best_use(pools, Limits()), Limits(time_limit_s=LEAST_S)
+    usual = cautious(pools, fastest, Limits, 0.0)
+    late = cautious(pools, fastest, lambda: none_left, 0.0, usual.inside)
+    assert usual.best is not fastest.best
+    assert (late.best, late.bound) == (usual.best, usual.bound)
+    on = gone_on(replace(usual, bound=0.0), fastest)
+    assert (on.best, on.bound, on.inside) == (usual.best, fastest.bound, usual.inside)
+    assert gone_on(replace(usual, inside=()), replace(fastest, bound=2.0 * usual.decided_value)).bound == usual.value
 
 
 def test_nodes_across_pools_are_all_that_numbers_allow() -> None:
