@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from pydantic import JsonValue
 
+from planner.costs.rates.evidence import UNMEASURED
 from planner.costs.training.config import USABLE_SHARE
 from planner.documents.units import figure, format_si, significant
 from planner.explain.facts import NEAR, TIGHT, Fact
@@ -80,9 +81,6 @@ def time_facts(envelope: Envelope, decision: Decision) -> Iterator[Fact]:
             f"a step of `{role.name}` {format_si(total, 's')} = {' + '.join(shown)}{f'   ({basis})' if basis else ''}"
         )
         yield Fact("time", what, (role.name, "step"), figures=dict(step.seconds))
-
-
-UNMEASURED = "no measurement near"
 
 
 def other_plans(envelope: Envelope) -> Iterator[dict[str, JsonValue]]:

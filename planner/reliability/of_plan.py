@@ -18,6 +18,7 @@ from planner.reliability.tiers import State, Storage
 STATE_BYTES = {"adamw": 14.0, "lamb": 14.0, "sgd": 10.0}
 """Of a parameter in a checkpoint: the weight in bf16 and in fp32, and one or two moments in fp32."""
 SLOW_FOUND_AFTER_S = 3600.0
+_OWN = {"zero_stage", "zero_shards", "num_micro_batches", "stage_runs"}  # of a decision
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +106,6 @@ def state_of(facts: TrainFacts, fleet: JobMachines) -> State:
         rack_loss_kept=1.0 if copies > 1 and reach >= rack_gpus else 0.0,
         copies=copies,
     )
-
-
-_OWN = {"zero_stage", "zero_shards", "num_micro_batches", "stage_runs"}
 
 
 def facts_of(envelope: Envelope, decision: Decision) -> TrainFacts:

@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 
 from planner.arrays import Bools, Floats
 
+UNMEASURED = "no measurement near"  # how notes on what no run is like begin
+
 
 class Basis(IntEnum):
     """From firmest to softest."""

@@ -13,6 +13,7 @@ from importlib import resources
 from typing import NamedTuple
 
 from planner.costs.operators.experts import EVEN
+from planner.costs.rates.evidence import UNMEASURED
 from planner.costs.training.config import AHEAD, FRAMEWORKS, TrainingConfig
 from planner.models.architecture import MoeFfn
 
@@ -198,8 +199,8 @@ def region_note(config: TrainingConfig) -> str | None:
     if not far and not unlike:
         return None
     if not far:
-        return f"no measurement near: first principles alone price {', '.join(unlike)}"
+        return f"{UNMEASURED}: first principles alone price {', '.join(unlike)}"
     what = {"experts": "mixtures of experts", "lora": "LoRA", "dense": "dense models"}[kind_of(config)]
     also = f"; first principles alone price {', '.join(unlike)}" if unlike else ""
     near = f"the {own_region(config).layouts} measured layouts of {what} nearest to {config.machine.generation}"
-    return f"no measurement near: beyond {near} are {', '.join(far)}{also}"
+    return f"{UNMEASURED}: beyond {near} are {', '.join(far)}{also}"

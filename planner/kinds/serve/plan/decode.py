@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
 
+from planner.costs.rates.evidence import UNMEASURED
 from planner.costs.rates.profiled import Profiled
 from planner.kinds.serve.options import AttentionFfn, Drafting, FrontierPoint, ServeDecision, SpareRoom
 from planner.kinds.serve.plan.assumptions import assumptions
@@ -390,7 +391,7 @@ def _evidence(setting: ServeSetting, used: Sequence[RoleInUse]) -> Evidence:
     forms = setting.calibration.forms
     types = [item.candidate for item in used if forms]
     if far := dict.fromkeys(text_of(candidate) for candidate in types if not is_measured(candidate, forms)):
-        notes.add(f"no measurement near: no run has {', '.join(far)}")
+        notes.add(f"{UNMEASURED}: no run has {', '.join(far)}")
     return Evidence(
         basis=weighted_shares((item.count * item.candidate.devices, item.candidate.basis) for item in used),
         sources=tuple(dict.fromkeys(pricer.name for pricer in pricers)),
